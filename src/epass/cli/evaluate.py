@@ -1,0 +1,102 @@
+"""`epass evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..recipe import read_recipe
+from .plan import images as count_images
+from .progress import reading
+from .screen import percent, screen, show_facts, show_json
+
+if TYPE_CHECKING:
+    from ..data import Dataset, Images, Progress
+
+SCORES = {
+    "error": "error",
+    "top5_error": "top-5 error",
+    "balanced_accuracy": "balanced accuracy",
+    "precision": "precision (macro)",
+    "recall": "recall (macro)",
+    "f1": "F1 (macro)",
+    "auc": "AUC (one against the rest)",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+    "ece": "calibration error (ECE)",
+    "mce": "largest calibration error (MCE)",
+}
+NOT_SHARES = ("auc", "nll", "brier")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    data: Annotated[
+        str | None, typer.Option(help="Other images of the same classes: a name, a folder or an .npz file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Test a trained model, on the run's own test images or on other ones."""
+    from ..evaluate import score
+    from ..experiment import choose_device, load_model, predict
+
+    place = choose_device(device)
+    net, model = load_model(run)
+    console = screen()
+    with reading(console) as progress:
+        dataset, test = own_test(run, progress) if data is None else other_test(data, model, progress)
+    # the model was trained on images normalized by the numbers of its own data set
+    dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
+    scores = score(predict(net.to(place), test, dataset, place), test.labels)
+    if json:
+        show_json({"run": str(run), "data": dataset.name, "images": len(test), "scores": scores})
+        return
+    title = f"{run} on {count_images(len(test))} of {dataset.name}"
+    show_facts(console, title, {SCORES.get(name, name): say(name, value) for name, value in scores.items()})
+
+
+def say(name: str, value: float) -> str:
+    """A score as people write it."""
+    return f"{value:.4f}" if name in NOT_SHARES else percent(value)
+
+
+def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, Images]:
+    """The test images that the run itself was tested on."""
+    from ..data import open_dataset
+    from ..experiment import split_for
+
+    recipe = read_recipe(str(run / "recipe.toml"))
+    dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
+    return dataset, split_for(recipe, dataset).test
+
+
+def other_test(name: str, model: dict[str, Any], progress: Progress | None) -> tuple[Dataset, Images]:
+    """The test images of another data set, or all its labeled ones, with the class numbers of the model."""
+    import torch
+
+    from ..data import Images, open_dataset
+
+    dataset = open_dataset(name, image_size=model["height"], progress=progress)
+    classes: list[str] = model["classes"]
+    if set(classes) != set(dataset.classes):
+        missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))
+        facts = [f"{verb} {some(names)}" for verb, names in (("lacks", missing), ("adds", extra)) if names]
+        raise InputError(f"'{name}' has other classes than the model: it {' and '.join(facts)}.")
+    channels = dataset.train.pixels.shape[1]
+    if channels != model["channels"]:
+        raise InputError(f"'{name}' has images of {channels} channels, but the model takes {model['channels']}.")
+    test = dataset.test
+    if test is None:
+        test = dataset.train.select(torch.nonzero(dataset.train.labels >= 0).flatten())
+    number = torch.tensor([classes.index(label) for label in dataset.classes])
+    return dataset, Images(test.pixels, number[test.labels])
+
+
+def some(names: list[str], most: int = 10) -> str:
+    """The first few names, and how many there are besides."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,78 @@
+"""What is going to happen, before it happens, and what came out, after it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .screen import duration, percent
+from .settings import describe_method
+
+if TYPE_CHECKING:
+    from ..experiment import Experiment
+
+LISTED_CLASSES = 12  # more classes than this are summed up
+
+
+def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float) -> dict[str, str]:
+    """The plan of a run, by name."""
+    from ..experiment import precision_on
+    from ..networks import count_parameters
+
+    plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
+    _, channels, height, width = split.labeled.pixels.shape
+    uses_unlabeled = bool(experiment.feed.views.unlabeled)
+    batch = f"{plan.labeled_batch} labeled" + (f" + {plan.unlabeled_batch} unlabeled" if uses_unlabeled else "")
+    seen = f"each labeled image {times(plan.steps * plan.labeled_batch / len(split.labeled))}"
+    if uses_unlabeled:
+        seen += f", each unlabeled image {times(plan.steps * plan.unlabeled_batch / len(split.unlabeled))}"
+    precision = str(precision_on(experiment.device, plan)).removeprefix("torch.")
+    return {
+        "data": f"{dataset.name}, {len(dataset.classes)} classes, {'grey' if channels == 1 else 'color'} images of "
+        f"{height} x {width} pixels",
+        "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, dataset.classes)}",
+        "unlabeled": images(len(split.unlabeled)) + ("" if uses_unlabeled else ", which this method does not look at"),
+        "test": images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
+        "method": describe_method(experiment.recipe),
+        "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
+        "steps": f"{plan.steps:,}, each with {batch} images",
+        "seen": seen,
+        "device": f"{experiment.device}, {precision}",
+        "time": f"about {duration(max(1.0, plan.steps * seconds_per_step))}",
+        "run folder": str(folder),
+    }
+
+
+def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
+    """The outcome of a run, by name."""
+    last, best = results["last"], results["best_on_test"]
+    return {
+        "test error, last step": percent(last["error"]),
+        "test error, best on test": f"{percent(best['error'])} at step {best['step']:,}, as papers report it "
+        "(chosen by looking at the test labels)",
+        "calibration error (ECE)": percent(last["ece"]),
+        "negative log-likelihood": f"{last['nll']:.3f}",
+        "time": duration(results["seconds"]),
+        "page": str(page),
+        "model": str(folder / "model.safetensors"),
+    }
+
+
+def per_class(counts: Sequence[int], classes: Sequence[str]) -> str:
+    """How labeled images are spread over the classes."""
+    if len(set(counts)) == 1:
+        return f"{counts[0]:,} per class"
+    if len(counts) <= LISTED_CLASSES:
+        return ", ".join(f"{name} {count:,}" for name, count in zip(classes, counts, strict=True))
+    return f"{min(counts):,} to {max(counts):,} per class"
+
+
+def images(count: int) -> str:
+    """A number of images."""
+    return f"{count:,} image{'s' * (count != 1)}"
+
+
+def times(count: float) -> str:
+    """How often; less than ten times with a decimal."""
+    return f"{count:,.0f} times" if count >= 10 else f"{count:.1f} times"

@@ -1,0 +1,57 @@
+"""What people read: styles on a terminal, plain text anywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def screen() -> Console:
+    """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
+    terminal = sys.stdout.isatty()
+    return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)
+
+
+def complain(sentence: str, kind: str = "Error") -> None:
+    """One plain line on standard error."""
+    print(f"{kind}: {' '.join(sentence.splitlines())}", file=sys.stderr)
+
+
+def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:
+    """A heading and aligned lines."""
+    width = max(map(len, facts))
+    console.print(Text(title, "bold"))
+    for name, value in facts.items():
+        console.print(Text.assemble((f"  {name:<{width}}  ", "cyan"), value), soft_wrap=True)
+    console.print()
+
+
+def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns without lines around them."""
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for first, *others in rows:
+        table.add_row(Text(first, "cyan"), *map(Text, others))
+    console.print(table)
+
+
+def show_json(value: Any) -> None:
+    """One JSON value and nothing else."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the largest fitting unit."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A fraction as people say it."""
+    return f"{100 * share:.{digits}f} %"

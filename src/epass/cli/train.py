@@ -1,0 +1,190 @@
+"""`epass train`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ..errors import InputError
+from ..recipe import Recipe, read_recipe
+from ..runs import RunFolder, load_run
+from .plan import plan_facts, result_facts
+from .progress import reading, watching
+from .screen import complain, screen, show_facts
+from .settings import DEFAULT_METHOD, Request, compose, default_folder, describe_method, parse_budget, starting_recipe
+
+if TYPE_CHECKING:
+    from ..experiment import Experiment
+
+TRAINING_SHARE = 0.9  # of a time budget; the rest is for tests and files
+WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
+
+
+def train(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="A built-in data set, a folder of images or an .npz file.")
+    ] = None,
+    labels: Annotated[
+        int | None,
+        typer.Option(help="How many images keep their label, equally many of every class.", rich_help_panel=WHAT),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"See 'epass methods'. [dim]\\[default: {DEFAULT_METHOD}][/]", rich_help_panel=WHAT),
+    ] = None,
+    projectors: Annotated[
+        int | None, typer.Option(help="Projection heads; EPASS is 3, the plain method 1.", rich_help_panel=WHAT)
+    ] = None,
+    net: Annotated[str | None, typer.Option(help="See 'epass networks'.", rich_help_panel=WHAT)] = None,
+    image_size: Annotated[int | None, typer.Option(help="Scale images to this side.", rich_help_panel=WHAT)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Decides the labeled images, the weights and the batches.", rich_help_panel=WHAT)
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimization steps.", rich_help_panel=HOW_LONG)] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="As many steps as fit into 90s, 10m or 1.5h.", rich_help_panel=HOW_LONG)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run folder. [dim]\\[default: runs/DATA-METHOD-SEED][/]", rich_help_panel=WHERE),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=WHERE)] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in the folder, or start it.", rich_help_panel=WHERE)
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Throw away the run in the folder.", rich_help_panel=WHERE)
+    ] = False,
+    recipe: Annotated[
+        str | None, typer.Option(help="A name from 'epass recipes' or a .toml file.", rich_help_panel=RECIPE)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any key of a recipe: method.threshold=0.9", rich_help_panel=RECIPE
+        ),
+    ] = None,
+) -> None:
+    """Train a classifier on a few labeled and many unlabeled images.
+
+    The flags and --set change the recipe, which decides everything else.
+    """
+    request = Request(
+        data=data,
+        recipe=recipe,
+        method=method,
+        projectors=projectors,
+        net=net,
+        labels=labels,
+        image_size=image_size,
+        steps=steps,
+        seed=seed,
+        settings=tuple(settings or ()),
+    )
+    seconds = parse_budget(budget) if budget is not None else None
+    if seconds is not None and (steps is not None or any(text.startswith("plan.steps=") for text in request.settings)):
+        raise InputError("Steps and --budget both say how long to train: give one of them.")
+    if resume and force:
+        raise InputError("--resume continues a run and --force throws it away: give one of them.")
+
+    base = recipe_of(out) if data is None and recipe is None and resume else starting_recipe(request)
+    home = RunFolder(out or default_folder(compose(request, base)))
+    if resume and home.exists() and seconds is not None:
+        # the speed of today would give another number of steps and so another run
+        request = replace(request, steps=read_recipe(str(home.path / "recipe.toml")).plan["steps"])
+        seconds = None
+    check(compose(request, base), home, resume, force)
+
+    console = screen()
+    try:
+        experiment, seconds_per_step = prepare(request, base, device, seconds, console)
+        show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step))
+        follow(experiment, home, resume, force, seconds_per_step, console)
+        finish(experiment, home, console)
+    except KeyboardInterrupt:
+        again = shlex.join(["epass", "train", "--resume", "--out", str(home.path)])
+        device_flag = "" if device == "auto" else f" --device {device}"
+        complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
+        raise typer.Exit(130) from None
+
+
+def recipe_of(folder: Path | None) -> Recipe:
+    """The recipe of a run that is to be continued."""
+    if folder is None:
+        raise InputError("Say which run to resume: --out FOLDER.")
+    return read_recipe(str(load_run(folder).path / "recipe.toml"))
+
+
+def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
+    """Refuse what cannot work before anything is read, built or written."""
+    from ..experiment import check_recipe, check_same
+
+    if home.path.exists() and not (home.exists() and (resume or force)):
+        home.create(force=False)  # changes nothing in a folder that is there: says why this one cannot be used
+    check_recipe(recipe)
+    if resume and home.exists():
+        check_same(recipe, home)
+
+
+def prepare(
+    request: Request, base: Recipe, device: str, seconds: float | None, console: Console
+) -> tuple[Experiment, float]:
+    """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
+    from ..data import open_dataset
+    from ..experiment import build, choose_device, seconds_per_step
+
+    recipe, place = compose(request, base), choose_device(device)
+    with reading(console) as progress:
+        dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
+    experiment = build(recipe, place, dataset)
+    pace = seconds_per_step(experiment)
+    if seconds is not None:
+        steps = max(1, int(TRAINING_SHARE * seconds / pace))
+        experiment = build(compose(replace(request, steps=steps), base), place, dataset)
+    return experiment, pace
+
+
+def follow(
+    experiment: Experiment, home: RunFolder, resume: bool, force: bool, seconds_per_step: float, console: Console
+) -> None:
+    """Train and show how it goes."""
+    from ..experiment import run
+    from ..train.loop import NotFiniteError
+
+    reports = run(
+        experiment.recipe,
+        home.path,
+        resume=resume,
+        force=force,
+        command=shlex.join(["epass", *sys.argv[1:]]),
+        experiment=experiment,
+    )
+    try:
+        with watching(console, experiment.plan.steps, seconds_per_step) as watch:
+            for report in reports:
+                watch(report)
+    except NotFiniteError as problem:
+        kept = any(home.checkpoints.glob("step-*"))
+        state = "its last good checkpoint is kept" if kept else "it had no checkpoint yet"
+        complain(f"{problem} The run is in '{home.path}', {state}; a lower plan.lr may help.")
+        raise typer.Exit(1) from None
+
+
+def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
+    """Write the page and say what came out."""
+    from ..report import write_page
+
+    finished = load_run(home.path)
+    assert finished.results is not None
+    labels = f"{len(experiment.split.labeled):,} labels"
+    title = f"{describe_method(experiment.recipe)} on {experiment.dataset.name}, {labels}"
+    page = write_page(home.path / "report.html", [finished], title=title)
+    console.print()
+    show_facts(console, "Results", result_facts(finished.results, home.path, page))
+    console.print(f"Next: {shlex.join(['epass', 'evaluate', str(home.path)])}", markup=False, soft_wrap=True)

@@ -1,0 +1,45 @@
+"""A data set: what every reader returns and everything else starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .images import Images
+
+_CHUNK = 4096  # images per chunk: bounds the extra memory of a pass over a large set
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test images of one problem, with what is known about them before training."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Images  # label -1 where nobody labeled them
+    test: Images | None
+    mean: tuple[float, ...]  # per channel, pixels in [0, 1]
+    std: tuple[float, ...]
+    augment: Mapping[str, object]  # keyword arguments for `epass.augment.make_policies`
+
+
+def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of uint8 (N, C, H, W) pixels, on the scale [0, 1].
+
+    They come from exact counts of the 256 levels, so neither the number of images nor the machine changes a digit. A
+    channel that never varies gets one grey level as its deviation, so that normalizing does not divide by zero.
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in range(pixels.shape[1]):
+        counts = torch.zeros(256, dtype=torch.int64)
+        for start in range(0, len(pixels), _CHUNK):
+            counts += torch.bincount(pixels[start : start + _CHUNK, channel].flatten(), minlength=256).cpu()
+        weights = counts.double() / counts.sum()
+        mean = (weights * levels).sum()
+        means.append(mean.item())
+        stds.append(max((weights * (levels - mean) ** 2).sum().sqrt().item(), 1 / 255))
+    return tuple(means), tuple(stds)

@@ -1,0 +1,99 @@
+"""Images in memory to one augmented batch per step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ..augment import Policy, normalize
+from ..distributed import rank, world_size
+from ..errors import InputError, unknown
+from ..method import Batch, Views
+from ..seeds import fold
+from .images import ImageSource
+from .sampling import Order, Shuffle
+
+
+class Feed:
+    """`feed(step)` is the same global batch whatever the number of processes; each gets its rows of it.
+
+    Both sources, and the batch, live on `device`. Batch sizes count the rows of all processes together.
+    """
+
+    def __init__(
+        self,
+        labeled: ImageSource,
+        unlabeled: ImageSource,
+        views: Views,
+        policies: Mapping[str, Policy],
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        labeled_batch: int,
+        unlabeled_batch: int,
+        seed: int,
+        order: Order = "seed",
+        device: torch.device | str = "cpu",
+    ) -> None:
+        for name in (*views.labeled, *views.unlabeled):
+            if name not in policies:
+                raise unknown("view", name, policies)
+        _check_batch("labeled", labeled_batch)
+        self.labeled, self.unlabeled, self.views, self.policies, self.seed = labeled, unlabeled, views, policies, seed
+        self.device = torch.device(device)
+        self.mean, self.std = torch.tensor(mean, device=self.device), torch.tensor(std, device=self.device)
+        self.generator = torch.Generator(self.device)
+        self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.device, order)
+        self.unlabeled_order = None
+        if views.unlabeled:
+            _check_batch("unlabeled", unlabeled_batch)
+            if not len(unlabeled):
+                raise InputError("There is no unlabeled image: keep fewer labels or include the labeled images.")
+            seed = fold(seed, "unlabeled")
+            self.unlabeled_order = Shuffle(len(unlabeled), unlabeled_batch, seed, self.device, order)
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of this step, a function of (seed, step) only."""
+        self.generator.manual_seed(fold(self.seed, "draws", step))
+        labeled_index, labeled = self._side(self.labeled, self.labeled_order, self.views.labeled, step)
+        unlabeled_index, unlabeled = self._side(self.unlabeled, self.unlabeled_order, self.views.unlabeled, step)
+        return Batch(
+            labeled=labeled,
+            labels=self.labeled.labels.index_select(0, labeled_index),
+            unlabeled=unlabeled,
+            labeled_index=labeled_index,
+            unlabeled_index=unlabeled_index,
+            unlabeled_truth=self.unlabeled.labels.index_select(0, unlabeled_index),
+            step=torch.full((), step, dtype=torch.int64, device=self.device),
+        )
+
+    def _side(
+        self, images: ImageSource, order: Shuffle | None, names: tuple[str, ...], step: int
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """This process's positions in `images`, and its rows of every view."""
+        if order is None:
+            return torch.empty(0, dtype=torch.int64, device=self.device), ()
+        mine = slice(rank(), None, world_size())
+        index = order.take(step)[mine]
+        pixels = images.take(index)
+        views = []
+        for name in names:
+            # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
+            draws = self.policies[name].draw(order.batch_size, self.generator)
+            draws = type(draws)(*(value[mine] for value in draws))
+            views.append(normalize(self.policies[name].apply(pixels, draws), self.mean, self.std))
+        return index, tuple(views)
+
+
+def _check_batch(side: str, size: int) -> None:
+    """A batch must have as many rows for every process."""
+    world = world_size()
+    if size < 1 or size % world:
+        each = size // world
+        nearest = [str(count * world) for count in (each, max(each + 1, 1)) if count > 0]
+        raise InputError(
+            f"A {side} batch of {size} images cannot be shared equally by {world} "
+            f"process{'es' * (world != 1)}: use {' or '.join(nearest)}."
+        )

@@ -1,0 +1,44 @@
+"""Square images of another size."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import InputError
+
+SMALLEST = 8  # the side of scikit-learn's digits; below it a network has nothing left to pool
+_CHUNK = 1024  # images per chunk: the float copies of a large set would not fit into memory
+
+
+def check_size(image_size: int) -> int:
+    """`image_size`, if it is one that images can have."""
+    if image_size < SMALLEST:
+        raise InputError(f"An image size of {image_size} pixels is too small: use {SMALLEST} or more.")
+    return image_size
+
+
+def central_square(height: int, width: int) -> tuple[int, int, int]:
+    """Top, left and side of the largest square in the middle of an image."""
+    side = min(height, width)
+    return (height - side) // 2, (width - side) // 2, side
+
+
+def resize(pixels: Tensor, image_size: int) -> Tensor:
+    """The central square of uint8 (N, C, H, W) `pixels`, scaled to `image_size` (bilinear, antialiased).
+
+    Scaling the shorter side to `image_size` and cropping the middle gives the same, but for the outermost pixels, with
+    more work.
+    """
+    top, left, side = central_square(*pixels.shape[-2:])
+    square = pixels[..., top : top + side, left : left + side]
+    if side == check_size(image_size):
+        return square.contiguous()
+    starts = range(0, len(pixels), _CHUNK)
+    return torch.cat([_scale(square[start : start + _CHUNK], image_size) for start in starts])
+
+
+def _scale(chunk: Tensor, size: int) -> Tensor:
+    scaled = F.interpolate(chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False)
+    return scaled.round().clamp(0, 255).byte()

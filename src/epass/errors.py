@@ -1,0 +1,25 @@
+"""What a user did wrong, said in one sentence that names the cause and the nearest valid choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """A mistake of the person at the keyboard: shown without a traceback, exit code 2."""
+
+
+def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
+    """The error for a `name` that is not among `choices`, with the near miss or, failing that, all of them."""
+    known = sorted(choices)
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(known)}."
+    return InputError(f"Unknown {kind} '{name}': {hint}")
+
+
+def one_of(kind: str, name: str, choices: Iterable[str]) -> None:
+    """Refuse a `name` that is not among `choices`."""
+    choices = tuple(choices)
+    if name not in choices:
+        raise unknown(kind, name, choices)

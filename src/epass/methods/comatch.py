@@ -1,0 +1,117 @@
+"""CoMatch: Semi-supervised Learning with Contrastive Graph Regularization (Li, Xiong & Hoi, ICCV 2021).
+
+A memory of embeddings smooths the pseudo-labels; the graph of similar pseudo-labels teaches the embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..distributed import gather_rows, mean_over_ranks, rank, world_size
+from ..errors import one_of
+from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from ..networks.classifier import predict_jointly
+from ..parts.alignment import QueueAlignment
+from ..parts.labels import consistency, one_hot
+from ..parts.memory import Queue
+from ..parts.projector import ProjectorEnsemble
+from ..parts.threshold import confident
+
+
+class CoMatch(Method):
+    """Class probabilities and embeddings, co-trained through a graph. With `size=3` projectors it is CoMatch + EPASS.
+
+    Smoothing starts after `warmup_steps` "and" after `queue_batches` steps, as published; with "or" the earlier one
+    suffices. `queue_overrun="skip"` repeats the published ring, which drops rows at its end.
+    """
+
+    views = Views(labeled=("weak",), unlabeled=("weak", "strong", "strong"))
+
+    def __init__(
+        self,
+        net: nn.Module,
+        problem: Problem,
+        projector: ProjectorEnsemble,
+        *,
+        threshold: float = 0.95,
+        edge_threshold: float = 0.8,
+        temperature: float = 0.2,
+        smoothing: float = 0.9,
+        alignment_length: int = 32,
+        unlabeled_weight: float = 1.0,
+        contrast_weight: float = 1.0,
+        queue_batches: int = 5,
+        queue_size: int | None = None,
+        queue_overrun: Literal["wrap", "skip"] = "wrap",
+        warmup_steps: int = 1024,
+        smooth_after: Literal["and", "or"] = "and",
+    ) -> None:
+        super().__init__(net)
+        one_of("smooth_after", smooth_after, ("and", "or"))
+        self.projector = projector
+        self.threshold, self.edge_threshold = threshold, edge_threshold
+        self.temperature, self.smoothing = temperature, smoothing
+        self.unlabeled_weight, self.contrast_weight = unlabeled_weight, contrast_weight
+        self.queue_batches, self.warmup_steps, self.smooth_after = queue_batches, warmup_steps, smooth_after
+        self.num_classes = problem.num_classes
+        self.alignment = QueueAlignment(problem.num_classes, alignment_length)
+        rows = queue_size or queue_batches * (problem.labeled_batch + problem.unlabeled_batch)
+        self.seen = Queue(rows, overrun=queue_overrun, embedding=(projector.out_dim,), probs=(problem.num_classes,))
+
+    def forward(self, batch: Batch) -> Outcome:
+        (x,), (weak, strong, other) = batch.labeled, batch.unlabeled
+        on_x, on_weak, on_strong, on_other = predict_jointly(self.net, x, weak, strong, other)
+        z_strong, z_other = self.projector(on_strong.features), self.projector(on_other.features)
+
+        with torch.no_grad():
+            z_x, z_weak = self.projector(on_x.features), self.projector(on_weak.features)
+            probs = on_weak.logits.softmax(1)
+            mean_probs = mean_over_ranks(probs.mean(0))
+            aligned = self.alignment(probs, mean_probs)
+            target = self.smooth(aligned, z_weak, batch.step)
+            mask = confident(target, self.threshold)
+            edges = self.graph(target)  # (U, all U)
+
+        similarity = (z_strong @ gather_rows(z_other).T / self.temperature).softmax(1)
+        contrast = -(edges * (similarity + 1e-7).log()).sum(1).mean()
+        return Outcome(
+            losses={
+                "labeled": F.cross_entropy(on_x.logits, batch.labels),
+                "unlabeled": self.unlabeled_weight * consistency(on_strong.logits, target, mask),
+                "contrast": self.contrast_weight * contrast,
+            },
+            metrics={
+                "edges": (edges > 0).float().sum(1).mean(),
+                "head_cosine": self.projector.similarity(on_x.features),
+            },
+            memory={
+                "embedding": torch.cat([z_weak, z_x]),
+                "probs": torch.cat([aligned, one_hot(batch.labels, self.num_classes)]),
+                "mean_probs": mean_probs,
+            },
+            pseudo=PseudoLabels(target.argmax(1), mask),
+        )
+
+    def smooth(self, probs: Tensor, embedding: Tensor, step: Tensor) -> Tensor:
+        """Mix `probs` with those of the nearest remembered samples, once the memory is worth asking."""
+        affinity = (embedding @ self.seen["embedding"].T / self.temperature).softmax(1)
+        mixed = self.smoothing * probs + (1 - self.smoothing) * affinity @ self.seen["probs"]
+        warm, filled = step >= self.warmup_steps, step > self.queue_batches
+        return torch.where(warm & filled if self.smooth_after == "and" else warm | filled, mixed, probs)
+
+    def graph(self, target: Tensor) -> Tensor:
+        """Who should be similar to whom: agreement of pseudo-labels, own pair always, weak edges cut, rows sum to 1."""
+        edges = target @ gather_rows(target).T
+        own = torch.arange(rank(), edges.shape[1], world_size(), device=edges.device)  # my rows in the global batch
+        edges = torch.where(own[:, None] == torch.arange(edges.shape[1], device=edges.device), 1.0, edges)
+        edges = torch.where(edges >= self.edge_threshold, edges, 0.0)
+        return edges / edges.sum(1, keepdim=True)
+
+    @torch.no_grad()
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.alignment.remember(memory["mean_probs"])
+        self.seen.push(embedding=memory["embedding"], probs=memory["probs"])

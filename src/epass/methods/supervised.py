@@ -1,0 +1,28 @@
+"""Supervised training: plain cross-entropy, the lower bound on few labels and the upper bound on all of them."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import nn
+
+from ..method import Batch, Method, Outcome, Problem, Views
+from ..networks.classifier import predict_jointly
+
+
+class Supervised(Method):
+    """Labels only: what every semi-supervised number is held against."""
+
+    views = Views(labeled=("weak",), unlabeled=())
+
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net)
+
+    def forward(self, batch: Batch) -> Outcome:
+        (on_x,) = predict_jointly(self.net, *batch.labeled)
+        return Outcome(losses={"labeled": F.cross_entropy(on_x.logits, batch.labels)})
+
+
+class FullySupervised(Supervised):
+    """Every label of the training set: what semi-supervised training hopes to reach."""
+
+    all_labels = True

@@ -1,0 +1,46 @@
+"""A small convolutional network: a training step on tiny images takes milliseconds on a CPU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_WORKING_SIZE = 16  # pixels; beyond it, deeper layers would cost time and see too little of the image
+
+
+class Small(nn.Module):
+    """Images (N, in_channels, H, W) in, features (N, 4 * width) out, for images of 8 to 64 pixels."""
+
+    def __init__(self, *, in_channels: int = 1, width: int = 24) -> None:
+        super().__init__()
+        self.stem = _block(in_channels, width)
+        self.body = nn.Sequential(
+            nn.MaxPool2d(2),
+            _block(width, 2 * width),
+            _block(2 * width, 2 * width),
+            nn.MaxPool2d(2),
+            _block(2 * width, 4 * width),
+        )
+        self.num_features = 4 * width
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third less time on CPUs
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.stem(images)
+        shrink = min(maps.shape[2:]) // _WORKING_SIZE
+        if shrink > 1:
+            maps = F.max_pool2d(maps, shrink)
+        maps = self.body(maps)
+        return maps.mean((2, 3))
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        # With a wide ResNet's 0.001, the statistics of a run of a few hundred steps would stay near their start.
+        nn.BatchNorm2d(outputs, momentum=0.1),
+        nn.LeakyReLU(0.1, inplace=True),
+    )

@@ -1,0 +1,118 @@
+"""Wide residual networks for small images (Zagoruyko and Komodakis, BMVC 2016), as semi-supervised learning uses them.
+
+Their published form has LeakyReLU, slow BatchNorm statistics and one quirk, which `activate_transitions` undoes: the
+first unit of every stage but the first has a leading BatchNorm and activation whose result nothing uses.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+_SLOPE = 0.1
+
+
+class WideResNet(nn.Module):
+    """Images (N, in_channels, H, W) in, features (N, num_features) out; the defaults are the network "28-2".
+
+    Three stages keep the resolution of the first, for images of 32 pixels. A fourth one is for larger images, which the
+    first stage then halves: `WideResNet(28, 2, 4)` is the network called "37-2" in the literature.
+    """
+
+    def __init__(
+        self,
+        depth: int = 28,
+        width: int = 2,
+        stages: int = 3,
+        *,
+        in_channels: int = 3,
+        activate_transitions: bool = False,
+    ) -> None:
+        super().__init__()
+        units, rest = divmod(depth - 4, 6)
+        if units < 1 or rest:
+            raise InputError(f"A wide ResNet has a depth of 6n + 4, such as 10, 16, 22 or 28; {depth} is not.")
+        stem_channels = 16
+        channels = [stem_channels, *(16 * width * 2**stage for stage in range(stages))]
+        strides = [1 if stages <= 3 else 2, *[2] * (stages - 1)]
+
+        self.stem = nn.Conv2d(in_channels, stem_channels, 3, padding=1)
+        self.stages = nn.Sequential()
+        for stage, stride in enumerate(strides):
+            inputs, outputs = channels[stage : stage + 2]
+            if stage > 0:
+                first: _Unit = _TransitionUnit(inputs, outputs, stride, activated=activate_transitions)
+            elif (inputs, stride) == (outputs, 1):
+                first = _Unit(outputs, outputs)
+            else:
+                first = _FirstUnit(inputs, outputs, stride)
+            self.stages.append(nn.Sequential(first, *(_Unit(outputs, outputs) for _ in range(units - 1))))
+        self.norm = _norm(channels[-1], eps=1e-3)
+        self.activation = nn.LeakyReLU(_SLOPE, inplace=True)
+        self.num_features = channels[-1]
+
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):  # the stem's bias keeps PyTorch's default
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.activation(self.norm(self.stages(self.stem(images))))
+        return maps.mean((2, 3))
+
+
+class _Unit(nn.Module):
+    """Pre-activation residual unit: norm, activation, convolution, twice, added to the input."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.norm1 = _norm(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm2 = _norm(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.activation = nn.LeakyReLU(_SLOPE, inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.residual(self.activation(self.norm1(x)))
+
+    def residual(self, activated: Tensor) -> Tensor:
+        branch: Tensor = self.conv2(self.activation(self.norm2(self.conv1(activated))))
+        return branch
+
+
+class _FirstUnit(_Unit):
+    """The first unit of the network: its shortcut, too, takes the activated input."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__(inputs, outputs, stride)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        activated = self.activation(self.norm1(x))
+        shortcut: Tensor = self.shortcut(activated)
+        return shortcut + self.residual(activated)
+
+
+class _TransitionUnit(_Unit):
+    """The first unit of a later stage: halves the resolution; the shortcut takes the raw input.
+
+    The original formulation feeds the activated input to the first convolution. The published semi-supervised networks,
+    which the paper's tables were made with, feed it the raw input.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, *, activated: bool) -> None:
+        super().__init__(inputs, outputs, stride)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        self.activated = activated
+        # Where nothing uses it, the norm stays because the published parameter counts contain it, and is frozen because
+        # a trainable parameter without a gradient stops distributed training.
+        self.norm1.requires_grad_(activated)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut: Tensor = self.shortcut(x)
+        return shortcut + self.residual(self.activation(self.norm1(x)) if self.activated else x)
+
+
+def _norm(channels: int, eps: float = 1e-5) -> nn.BatchNorm2d:
+    # Slow statistics are for the hundreds of thousands of steps these networks are trained for.
+    return nn.BatchNorm2d(channels, eps=eps, momentum=0.001)

@@ -1,0 +1,90 @@
+"""EPASS: projection heads as an ensemble. Features in, unit-length embeddings out."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Literal, cast, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError, one_of
+
+Combine = Literal["mean", "sum", "concat"]
+Normalize = Literal["after", "before", "both"]
+
+
+def projection_head(in_dim: int, out_dim: int) -> nn.Sequential:
+    """One two-layer head with PyTorch's own initialization."""
+    return nn.Sequential(nn.Linear(in_dim, in_dim), nn.ReLU(), nn.Linear(in_dim, out_dim))
+
+
+class ProjectorEnsemble(nn.Module):
+    """`size` independently initialized heads on the same features, combined, then normalized once.
+
+    EPASS is `size=3`; `size=1` is the plain head of SimMatch, CoMatch and MoCo. `normalize="after"` is the published
+    placement, under which "sum" and "mean" are the same embedding; "before" and "both" make them differ.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int = 128,
+        *,
+        size: int = 1,
+        combine: Combine = "mean",
+        normalize: Normalize = "after",
+        eps: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        if size < 1:
+            raise InputError(f"A projector ensemble needs at least one head, not {size}.")
+        one_of("way to combine heads", combine, get_args(Combine))
+        one_of("place of the normalization", normalize, get_args(Normalize))
+        self.combine, self.normalize, self.eps = combine, normalize, eps
+        self.out_dim = out_dim * size if combine == "concat" else out_dim  # width of the embedding and of every memory
+        self.heads = nn.ModuleList(projection_head(in_dim, out_dim) for _ in range(size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_dim) -> (N, self.out_dim), float32 and of unit length unless normalized only before combining."""
+        if self.combine == "concat" or self.normalize != "after":
+            embedding = self.combine_heads(self.outputs(features))
+        else:
+            embedding = self.as_one_mlp(features)
+        return embedding if self.normalize == "before" else F.normalize(embedding.float(), dim=1, eps=self.eps)
+
+    def outputs(self, features: Tensor) -> list[Tensor]:
+        """What each head says, before anything is combined."""
+        return [cast(Tensor, head(features)) for head in self.heads]
+
+    def combine_heads(self, outputs: list[Tensor]) -> Tensor:
+        """The loop over heads, as the paper writes it."""
+        if self.normalize != "after":
+            outputs = [F.normalize(output.float(), dim=1, eps=self.eps) for output in outputs]
+        if self.combine == "concat":
+            return torch.cat(outputs, 1)
+        total = torch.stack(outputs).sum(0)
+        return total / len(outputs) if self.combine == "mean" else total
+
+    def as_one_mlp(self, features: Tensor) -> Tensor:
+        """The same mean or sum as one MLP of hidden width size * in_dim: two matrix products whatever the size."""
+        heads = cast(list[nn.Sequential], self.heads)
+        layers = [(cast(nn.Linear, head[0]), cast(nn.Linear, head[2])) for head in heads]
+        hidden = F.linear(
+            features, torch.cat([first.weight for first, _ in layers]), torch.cat([first.bias for first, _ in layers])
+        )
+        total = F.linear(
+            hidden.relu(),
+            torch.cat([second.weight for _, second in layers], 1),
+            torch.stack([second.bias for _, second in layers]).sum(0),
+        )
+        return total / len(layers) if self.combine == "mean" else total
+
+    @torch.no_grad()
+    def similarity(self, features: Tensor) -> Tensor:
+        """Mean pairwise cosine between the heads' outputs: at 1 the ensemble is one head, at 0 it is diverse."""
+        unit = [F.normalize(output.float(), dim=1) for output in self.outputs(features)]
+        if len(unit) == 1:
+            return unit[0].new_ones(())
+        return torch.stack([(a * b).sum(1).mean() for a, b in combinations(unit, 2)]).mean()

@@ -1,0 +1,42 @@
+"""A slowly moving copy of a module."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Average(nn.Module):
+    """Exponential moving average of a module's parameters, with the module's live buffers.
+
+    It is itself a module with the same forward, and is never trained. With `batch_statistics` its BatchNorm layers
+    normalize by the batch at hand, as teachers in the field do, and still leave their running statistics alone.
+    """
+
+    def __init__(self, module: nn.Module, momentum: float = 0.999, *, batch_statistics: bool = False) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.module = copy.deepcopy(module).requires_grad_(False).eval()
+        if batch_statistics:
+            for part in self.module.modules():
+                if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                    part.training, part.track_running_stats = True, False
+
+    def train(self, mode: bool = True) -> Average:
+        """Keep the mode chosen at the start: an average is never trained."""
+        return self
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.module(*inputs)
+
+    @torch.no_grad()
+    def follow(self, module: nn.Module) -> None:
+        """Move towards `module` by one step; momentum 0 copies it."""
+        # lerp weighs its second operand, so momentum 0 gives the module itself, bit for bit
+        torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), 1 - self.momentum)
+        own, live = list(self.module.buffers()), list(module.buffers())
+        if own:
+            torch._foreach_copy_(own, live)

@@ -1,0 +1,10 @@
+"""Which pseudo-labels are trusted."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def confident(probs: Tensor, threshold: float) -> Tensor:
+    """(N, C) -> (N,) float mask of the rows whose largest probability reaches `threshold` (inclusive)."""
+    return (probs.amax(1) >= threshold).float()

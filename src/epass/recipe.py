@@ -1,0 +1,204 @@
+"""The recipe: everything that decides a run, as one frozen object and one TOML file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError, unknown
+
+FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
+TABLES = ("data", "augment", "net", "method", "projector", "plan")
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One run. The keys of each table are the keyword arguments of what it configures."""
+
+    source: str  # where these numbers come from
+    data: Table
+    net: Table
+    method: Table
+    plan: Table
+    projector: Table | None = None  # only for methods with an embedding
+    augment: Table = field(default_factory=dict)  # changes to the data set's own policy
+    seed: int = 0
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting under its dotted name, `method.threshold` for one."""
+        tables = {name: getattr(self, name) or {} for name in TABLES}
+        return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()} | {
+            "seed": self.seed
+        }
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """The recipe with dotted names set; None removes a key.
+
+        A new `plan.steps` stretches every duration and interval of the recipe (`*_steps`, `*_every`) in proportion,
+        except those set here too, so that a shortened run keeps its shape.
+        """
+        settings = {**stretched(self.flat(), settings), **settings}
+        tables: dict[str, Any] = {name: dict(getattr(self, name) or {}) for name in TABLES}
+        changes: dict[str, Any] = {}
+        for name, value in settings.items():
+            table, _, key = name.partition(".")
+            if name in ("seed", "source"):
+                changes[name] = value
+            elif table not in TABLES or not key:
+                raise unknown("setting", name, [*self.flat(), "seed"])
+            elif value is None:
+                tables[table].pop(key, None)
+            else:
+                tables[table][key] = value
+        tables["projector"] = tables["projector"] or None
+        return replace(self, **tables, **changes)
+
+    def to_toml(self) -> str:
+        """The file that `read_recipe` reads back."""
+        lines = [f"format = {FORMAT}", f"source = {toml_value(self.source)}", f"seed = {self.seed}"]
+        for name in TABLES:
+            table = getattr(self, name)
+            if table:
+                lines += ["", f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+        return "\n".join(lines) + "\n"
+
+
+def stretched(now: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The durations that follow when `settings` changes the number of steps."""
+    steps, new_steps = now.get("plan.steps"), settings.get("plan.steps")
+    if not isinstance(steps, int) or not isinstance(new_steps, int) or steps < 1:
+        return {}
+    durations = {n: v for n, v in now.items() if n.endswith(("_steps", "_every")) and type(v) is int}
+    # rounded up, so that an interval stays at least 1 and the last one is not followed by a stump
+    return {name: math.ceil(value * new_steps / steps) for name, value in durations.items()}
+
+
+def read_recipe(name_or_file: str) -> Recipe:
+    """A built-in recipe by name, or one from a `.toml` file."""
+    path = Path(name_or_file)
+    if name_or_file in builtin_recipes():
+        path = builtin_recipes()[name_or_file]
+    elif path.suffix != ".toml":
+        raise unknown("recipe", name_or_file, builtin_recipes())
+    elif not path.is_file():
+        raise InputError(f"There is no recipe file {path}.")
+    return parse_recipe(path.read_text(encoding="utf-8"), str(path))
+
+
+def builtin_recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
+
+
+def parse_recipe(text: str, origin: str) -> Recipe:
+    """Read TOML; unknown keys, missing tables and newer formats are refused with a sentence."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise InputError(f"{origin} is not valid TOML: {problem}.") from None
+    known = ("format", "source", "seed", *TABLES)
+    for key in content:
+        if key not in known:
+            raise InputError(f"{origin}: {unknown('key', key, known)}")
+    if content.pop("format", None) != FORMAT:
+        raise InputError(f"{origin}: this version reads recipes with 'format = {FORMAT}'.")
+    for key in ("source", "data", "net", "method", "plan"):
+        if key not in content:
+            raise InputError(f"{origin}: '{key}' is missing.")
+    for name in TABLES:
+        if not isinstance(content.get(name, {}), dict):
+            raise InputError(f"{origin}: '{name}' must be a table, [{name}].")
+    if not isinstance(content["source"], str) or type(content.get("seed", 0)) is not int:
+        raise InputError(f"{origin}: 'source' is a text and 'seed' a whole number.")
+    return Recipe(**content)
+
+
+def differences(asked: Recipe, found: Recipe) -> list[str]:
+    """The settings in which two recipes differ, as `name: found -> asked`."""
+    ours, theirs = asked.flat(), found.flat()
+    return [
+        f"{name}: {theirs.get(name, 'not set')} -> {ours.get(name, 'not set')}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`method.threshold=0.9` -> ("method.threshold", 0.9); what is not a TOML value is taken as text."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise InputError(f"--set takes NAME=VALUE, such as method.threshold=0.9, not '{text}'.")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return name.strip(), value.strip()
+
+
+def toml_value(value: Any) -> str:
+    """One value in TOML; recipes hold numbers, texts, booleans and lists of these."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value) if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    return "[" + ", ".join(toml_value(item) for item in value) + "]"
+
+
+def arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword-only parameters of a function or class: the schema of its table, with resolved annotations."""
+    bare = function.func if isinstance(function, functools.partial) else function
+    hints = typing.get_type_hints(bare.__init__ if isinstance(bare, type) else bare)  # type: ignore[misc]
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse keys that `schema` does not know and values of another type than it declares."""
+    for key, value in table.items():
+        if key not in schema:
+            if not schema:
+                raise InputError(f"'{name}' takes no settings here: remove '{name}.{key}'.")
+            raise unknown("setting", f"{name}.{key}", [f"{name}.{k}" for k in schema])
+        expected = schema[key].annotation
+        if not fits(value, expected):
+            raise InputError(f"{name}.{key} is {describe(expected)}, not {toml_value(value)}.")
+    for key, parameter in schema.items():
+        if parameter.default is parameter.empty and key not in table:
+            raise InputError(f"{name}.{key} is missing: {describe(parameter.annotation)}.")
+
+
+def fits(value: Any, expected: Any) -> bool:
+    """Whether a TOML value has the annotated type; a whole number passes as a float, a boolean never as a number."""
+    origin = typing.get_origin(expected)
+    if expected is Any:
+        return True
+    if origin is typing.Literal:
+        return value in typing.get_args(expected)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, option) for option in typing.get_args(expected))
+    if expected in (int, float) and isinstance(value, bool):
+        return False
+    if expected is float:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, expected)
+
+
+def describe(expected: Any) -> str:
+    """A type in words."""
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "not set"}
+    if typing.get_origin(expected) is typing.Literal:
+        return "one of " + ", ".join(f"'{option}'" for option in typing.get_args(expected))
+    if typing.get_origin(expected) in (typing.Union, types.UnionType):
+        return " or ".join(describe(option) for option in typing.get_args(expected))
+    return names.get(expected, str(expected))

@@ -1,0 +1,113 @@
+"""One look for all figures, as SVG text that goes into a page."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too pale for a line on white
+COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("-", "--", ":", "-.")  # for more groups than colours
+BLUE, VERMILLION, PALE_BLUE = COLORS[1], COLORS[2], "#b3d4e7"
+INK, FAINT = "#222222", "#888888"
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, copied and tested
+    "text.parse_math": False,  # a dollar sign in a class name is a dollar sign
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.w_pad": 0.09,
+    "figure.constrained_layout.h_pad": 0.07,
+    "hatch.linewidth": 0.6,
+}
+
+
+class NoDataError(Exception):
+    """Why a figure cannot be drawn; the page prints it in the figure's place."""
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw inside of this."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # a class name in a script that our font lacks: only measured here, the reader's browser draws it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that arranges its own margins; without pyplot, so nothing global is left behind."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def group_style(position: int) -> dict[str, Any]:
+    """Colour and dash of the group at this position of the table, the same in every figure."""
+    return {
+        "color": COLORS[position % len(COLORS)],
+        "linestyle": DASHES[position // len(COLORS) % len(DASHES)],
+    }
+
+
+def count_in_steps(axes: Axes) -> None:
+    """Label the horizontal axis with training steps, 20k for 20,000."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.set_xlabel("training steps")
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def explain_below(figure: Figure, legend: Mapping[str, Artist]) -> None:
+    """A legend under the plots, in as many columns as its texts leave room for."""
+    room = 115 // (max(map(len, legend)) + 6)  # in characters, over the width of the page
+    columns = max(1, min(room, len(legend)))
+    figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=columns)
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an <svg> element: the same text for the same data, with ids that are unique in a page."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
+    # the width in the page is the page's business; the shape follows from the viewBox
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1).strip()

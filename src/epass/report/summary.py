@@ -1,0 +1,135 @@
+"""Runs that differ only in their seed, put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..runs import Run
+
+NAMES = {
+    "supervised": "labels only",
+    "fixmatch": "FixMatch",
+    "simmatch": "SimMatch",
+    "comatch": "CoMatch",
+    "fully_supervised": "all labels",
+}
+LABELS_ONLY, ALL_LABELS = "supervised", "fully_supervised"
+# what tells the groups apart already, or changes nothing that is trained
+NOT_A_SETTING = ("format", "source", "seed", "method.name", "projector.size", "plan.report_every")
+
+
+class Spread(NamedTuple):
+    """Mean and population standard deviation (ddof 0, as papers in this field print it)."""
+
+    mean: float
+    std: float
+    num_seeds: int
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The seeds of one configuration: a row of the table, a colour in the figures."""
+
+    label: str
+    method: str  # its name in the recipe
+    projectors: int
+    setting: Mapping[str, Any]  # everything else in the recipe, by dotted name
+    runs: tuple[Run, ...]  # in the order of their seeds
+
+    @property
+    def finished(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if number(run.results, "last", "error") is not None)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(seed_of(run) for run in self.finished)
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Test errors at the last step, in the order of `seeds`."""
+        return tuple(self.values("last", "error"))
+
+    def values(self, *path: str) -> list[float]:
+        """One number of results.json per finished run that has it."""
+        found = (number(run.results, *path) for run in self.finished)
+        return [value for value in found if value is not None]
+
+    def spread(self, *path: str) -> Spread | None:
+        values = self.values(*path)
+        return Spread(float(np.mean(values)), float(np.std(values)), len(values)) if values else None
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Groups in the order of a table: labels only first, the methods, all labels last.
+
+    Runs that differ in more than method, projectors and seed are kept apart, and the label says in what.
+    """
+    settings = {id(run): dict(_setting(run)) for run in runs}
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        label = _name(run)
+        # a method's own settings are compared among its runs, everything else among all runs
+        own = [settings[id(other)] for other in runs if _name(other) == label]
+        for key, value in settings[id(run)].items():
+            if _varies(key, own if key.startswith(("method.", "projector.")) else list(settings.values())):
+                label += f" · {key.rpartition('.')[2]} = {value}"
+        together.setdefault(label, []).append(run)
+
+    groups = [
+        Group(label, _method(members[0]), _projectors(members[0]), settings[id(members[0])], _by_seed(members))
+        for label, members in together.items()
+    ]
+    return sorted(groups, key=lambda group: (_place(group.method), group.method, group.projectors, group.label))
+
+
+def seed_of(run: Run) -> int:
+    """The seed a run was started with."""
+    return int(run.environment.get("seed", run.recipe.get("seed", 0)))
+
+
+def number(values: Mapping[str, Any] | None, *path: str) -> float | None:
+    """A finite number at a path of nested objects, or None."""
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def _method(run: Run) -> str:
+    return str(run.recipe.get("method", {}).get("name", "unknown method"))
+
+
+def _projectors(run: Run) -> int:
+    return int(run.recipe.get("projector", {}).get("size", 1))
+
+
+def _name(run: Run) -> str:
+    name = NAMES.get(_method(run), _method(run))
+    return f"{name} + EPASS ({_projectors(run)})" if _projectors(run) > 1 else name
+
+
+def _setting(run: Run) -> Iterator[tuple[str, Any]]:
+    for name, table in run.recipe.items():
+        for key, value in table.items() if isinstance(table, dict) else [("", table)]:
+            dotted = f"{name}.{key}" if key else name
+            if dotted not in NOT_A_SETTING:
+                yield dotted, value
+
+
+def _varies(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    return len({repr(setting[key]) for setting in settings if key in setting}) > 1
+
+
+def _by_seed(runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: (seed_of(run), run.name)))
+
+
+def _place(method: str) -> int:
+    """Position in NAMES; methods it does not know come before the last one, all labels."""
+    order = [name for name in NAMES if name != ALL_LABELS]
+    return order.index(method) if method in order else len(order) + (method == ALL_LABELS)

@@ -1,0 +1,139 @@
+"""The folder of one run: what may be created, written and thrown away in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..files import write_atomically
+
+RECIPE = "recipe.toml"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.jsonl"
+WEIGHTS = "model.safetensors"
+MODEL = "model.json"
+PREDICTIONS = "predictions.npz"
+RESULTS = "results.json"
+PAGE = "report.html"
+FILES = (RECIPE, ENVIRONMENT, METRICS, WEIGHTS, MODEL, PREDICTIONS, RESULTS, PAGE)
+CHECKPOINT = "step-*.safetensors"
+
+
+class RunFolder:
+    """One run on disk. A folder with a recipe and an environment is a run; nothing else is ever overwritten."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def exists(self) -> bool:
+        # both, because a recipe alone may be one that somebody wrote by hand
+        return (self.path / RECIPE).is_file() and (self.path / ENVIRONMENT).is_file()
+
+    def create(self, force: bool) -> None:
+        """Make the folder ready for a new run; `force` throws away the run that is in it, and nothing else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"'{self.path}' is a file; a run needs a folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not any(self.path.iterdir()):
+            return
+        if not self.exists():
+            raise InputError(f"'{self.path}' is not empty and holds no run; choose another folder for this one.")
+        if not force:
+            raise InputError(
+                f"'{self.path}' already holds a run; use --resume to continue it or --force to start it over."
+            )
+        self._clear()
+
+    def write_text(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, text.encode())
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write_text(name, json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+        """A safetensors file, the same bytes for the same input."""
+        from safetensors.numpy import save
+
+        # the library reads raw memory, so a transposed view would be written in the wrong order
+        data = save({key: np.asarray(tensors[key], order="C") for key in sorted(tensors)})
+        # it also writes several metadata entries in an order that changes from one call to the next: add them here
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = {"__metadata__": dict(sorted(metadata.items()))} | json.loads(data[8:end])
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)  # the format keeps tensors aligned to eight bytes
+        write_atomically(self.path / name, len(text).to_bytes(8, "little") + text + data[end:])
+
+    def write_predictions(self, logits: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Logits (N, C) and labels (N,) of the test images."""
+        assert logits.ndim == 2
+        assert labels.shape == logits.shape[:1]
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, logits=logits.astype(np.float32), labels=labels.astype(np.int64))
+        write_atomically(self.path / PREDICTIONS, buffer.getvalue())
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add one line; whoever reads the file meanwhile sees whole lines, except perhaps the last."""
+        line = json.dumps(to_json(row), ensure_ascii=False, allow_nan=False)
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows; a last line that was torn off by a crash, or is being written just now, is ignored."""
+        return [row for _, row in self._metric_lines()]
+
+    def truncate_metrics(self, step: int) -> None:
+        """Forget what happened after `step`, and a torn last line, before a resumed run writes it again."""
+        if (self.path / METRICS).exists():
+            kept = [line for line, row in self._metric_lines() if row["step"] <= step]
+            write_atomically(self.path / METRICS, b"".join(line + b"\n" for line in kept))
+
+    def _metric_lines(self) -> Iterable[tuple[bytes, dict[str, Any]]]:
+        path = self.path / METRICS
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as problem:
+                if number == len(lines):
+                    return
+                raise InputError(f"'{path}' is damaged in line {number}: {problem}.") from problem
+            yield line, row
+
+    def _clear(self) -> None:
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+            _unlink_all(self.path.glob(f".{name}.*.part"))  # left behind by a crash in the middle of a write
+        if self.checkpoints.is_dir():
+            _unlink_all(self.checkpoints.glob(CHECKPOINT))
+            _unlink_all(self.checkpoints.glob(f".{CHECKPOINT}.*.part"))
+
+
+def to_json(value: Any) -> Any:
+    """The value in JSON's own types; NaN and infinity, which JSON has no word for, become null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: to_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unlink_all(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""Checkpoints: every tensor a run consists of, in one safetensors file with a checksum. Resume is exact."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ..files import write_atomically
+from ..method import Method
+from ..parts.teacher import Average
+
+KEPT = 3  # the newest files that stay on disk
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The objects whose tensors are a run's state. Everything else is a function of the recipe and the step."""
+
+    method: Method
+    average: Average
+    optimizer: torch.optim.Optimizer
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All state by name; the tensors themselves, so that copying into them restores it."""
+        state = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
+        state |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
+        for name, parameter in self.method.named_parameters():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                state[f"optimizer.{name}.{key}"] = value
+        return state
+
+
+def save_checkpoint(folder: Path, progress: Progress, step: int) -> Path:
+    """Write the state after `step` steps and forget all but the newest files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in progress.tensors().items()}
+    path = folder / f"step-{step:08d}.safetensors"
+    write_atomically(path, save(tensors, {"step": str(step), "checksum": checksum(tensors)}))
+    for old in checkpoints(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def restore_newest(folder: Path, progress: Progress) -> int:
+    """Copy the newest intact checkpoint into `progress` and return its step; 0 if there is none.
+
+    A damaged file is named in a warning and the one before it is used.
+    """
+    for path in checkpoints(folder):
+        try:
+            step, tensors = read_checkpoint(path)
+        except (OSError, SafetensorError, ValueError) as problem:
+            warnings.warn(f"{path} is damaged ({problem}); going back to the checkpoint before it.", stacklevel=2)
+            continue
+        own = progress.tensors()
+        if own.keys() != tensors.keys():
+            odd = sorted(own.keys() ^ tensors.keys())[0]
+            raise ValueError(f"{path} belongs to another model: '{odd}' is in only one of them.")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                if tensor.shape != tensors[name].shape:
+                    raise ValueError(f"{path} belongs to another model: '{name}' has another shape there.")
+                tensor.copy_(tensors[name])
+        return step
+    return 0
+
+
+def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:
+    """The step and tensors of a checkpoint, its checksum verified."""
+    with safe_open(path, framework="pt") as file:
+        facts = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+    if facts.get("checksum") != checksum(tensors):
+        raise ValueError("its checksum does not match")
+    return int(facts["step"]), tensors
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint files of a folder, newest first."""
+    found = [path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem)]
+    return sorted(found, reverse=True)
+
+
+def checksum(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over names and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

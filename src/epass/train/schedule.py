@@ -1,0 +1,57 @@
+"""How long to train, how fast, and how often to look."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The optimization part of a recipe."""
+
+    steps: int
+    labeled_batch: int = 64
+    unlabeled_ratio: int = 7  # unlabeled images per labeled image
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 0.03
+    weight_decay: float = 5e-4
+    momentum: float = 0.9
+    average_momentum: float = 0.999  # of the weights that are evaluated and kept
+    warmup_steps: int = 0  # of the learning rate
+    report_every: int = 100
+    evaluate_every: int = 1000
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "labeled_batch", "unlabeled_ratio", "report_every", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"plan.{name} must be at least 1, not {getattr(self, name)}.")
+        if self.lr <= 0 or self.weight_decay < 0 or self.warmup_steps < 0:
+            raise InputError("plan.lr must be above 0, plan.weight_decay and plan.warmup_steps not below it.")
+        for name in ("momentum", "average_momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"plan.{name} lies in [0, 1), not at {getattr(self, name)}.")
+
+    @property
+    def unlabeled_batch(self) -> int:
+        """Unlabeled images per step."""
+        return self.labeled_batch * self.unlabeled_ratio
+
+    def lr_factor(self, step: int) -> float:
+        """Linear warm-up from 0, then the cosine that ends at cos(7 pi / 16) = 0.195 of the full rate."""
+        if step < self.warmup_steps:
+            return step / self.warmup_steps
+        progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        return max(0.0, math.cos(7 * math.pi / 16 * progress))
+
+    def reports_after(self, step: int) -> bool:
+        """Whether the host looks at the device once `step` steps are done."""
+        return step % self.report_every == 0 or self.evaluates_after(step)
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the average weights are tested, and a checkpoint written, once `step` steps are done."""
+        return step % self.evaluate_every == 0 or step == self.steps

@@ -1,0 +1,73 @@
+"""One optimization step: losses, gradients, weights, memory, average. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from ..method import Batch, Method, Outcome, PseudoLabels
+from ..parts.teacher import Average
+
+Step = Callable[[Batch], Outcome]
+
+
+def make_step(
+    method: Method, optimizer: torch.optim.Optimizer, average: Average, *, forward: nn.Module | None = None
+) -> Step:
+    """The step of `method`. `forward` computes its outcome where that is its compiled or data-parallel form."""
+    compute = forward or method
+
+    def step(batch: Batch) -> Outcome:
+        outcome: Outcome = compute(batch)
+        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)  # gradients keep their place, which a captured step needs
+        method.update(outcome.memory)
+        average.follow(method.net)
+        losses = {name: loss.detach() for name, loss in outcome.losses.items()}
+        return Outcome(losses, {**outcome.metrics, **observe(outcome.pseudo, batch.unlabeled_truth)})
+
+    return step
+
+
+@torch.no_grad()
+def observe(pseudo: PseudoLabels | None, truth: Tensor) -> dict[str, Tensor]:
+    """How many pseudo-labels are used and, where the truth is known, how many of those are right (as shares of all)."""
+    if pseudo is None:
+        return {}
+    used = (pseudo.mask > 0).float()
+    known = used * (truth >= 0)
+    right = known * (pseudo.labels == truth)
+    return {"coverage": used.mean(), "used_known": known.mean(), "used_right": right.mean()}
+
+
+def capture(step: Step, example: Batch, state: Sequence[Tensor]) -> Step:
+    """Record `step` as a CUDA graph and return a step that replays it.
+
+    Recording runs the step a few times, so the tensors of `state` (weights, memories, averages, optimizer state) are
+    put back to what they were before.
+    """
+    static = tree_map(torch.clone, example)
+    before = [tensor.detach().clone() for tensor in state]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # allocates what must not move: gradients, optimizer state, workspaces
+            step(static)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outcome = step(static)
+    with torch.no_grad():
+        for tensor, value in zip(state, before, strict=True):
+            tensor.copy_(value)
+
+    def replay(batch: Batch) -> Outcome:
+        tree_map(lambda slot, new: slot.copy_(new), static, batch)
+        graph.replay()
+        return outcome
+
+    return replay

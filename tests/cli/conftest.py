@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from calling import RECIPE, Epass, Trained, call
+
+
+@pytest.fixture
+def epass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Epass:
+    """`epass("train", "digits")` in an empty folder with a recipe of six steps in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    return call
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A finished run; tests must not change it."""
+    home = tmp_path_factory.mktemp("trained")
+    (home / "tiny.toml").write_text(RECIPE)
+    answer = call("train", "--recipe", home / "tiny.toml", "--projectors", "3", "--out", home / "run")
+    assert answer.code == 0, answer.err
+    return Trained(home / "run", home / "tiny.toml", answer)

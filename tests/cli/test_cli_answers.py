@@ -1,0 +1,145 @@
+"""Help, listings and evaluation."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import Epass, Trained
+
+
+def test_help_teaches(epass: Epass) -> None:
+    answer = epass("--help")
+
+    assert answer.code == 0
+    for command in ("train", "evaluate", "methods", "networks", "datasets", "recipes"):
+        assert f"│ {command} " in answer.out
+    for line in ("epass train digits --labels 40", "epass train photos/ --budget 10m", "epass evaluate runs/"):
+        assert line in answer.out
+
+
+def test_version(epass: Epass) -> None:
+    answer = epass("--version")
+
+    assert answer.code == 0
+    assert answer.out.startswith("epass ")
+
+
+def test_evaluate_repeats_the_results_of_the_run(epass: Epass, trained: Trained) -> None:
+    answer = epass("evaluate", trained.folder, "--json")
+
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert found["scores"] == json.loads((trained.folder / "results.json").read_text())["last"]
+    assert found["images"] == 355
+
+
+def test_evaluate_in_words(epass: Epass, trained: Trained) -> None:
+    answer = epass("evaluate", trained.folder)
+
+    assert answer.code == 0, answer.err
+    for name in ("error", "top-5 error", "balanced accuracy", "F1", "AUC", "log-likelihood", "Brier", "ECE", "MCE"):
+        assert name in answer.out
+
+
+@pytest.mark.parametrize("with_test", [False, True])
+def test_evaluate_on_other_images_of_the_same_classes(
+    epass: Epass, trained: Trained, tmp_path: Path, with_test: bool
+) -> None:
+    from epass.data import open_dataset
+
+    digits = open_dataset("digits")
+    assert digits.test is not None
+    pixels, labels = digits.test.pixels[:, 0].numpy(), digits.test.labels.numpy()
+    # as the training part, half of it not labeled, or as the test part beside images that say nothing
+    labeled = np.where(np.arange(len(labels)) % 2, labels, -1)
+    arrays = {"train_images": pixels, "train_labels": labeled}
+    if with_test:
+        arrays = {
+            "train_images": np.zeros((10, 8, 8), dtype=np.uint8),
+            "train_labels": np.arange(10),
+            "test_images": pixels[1::2],
+            "test_labels": labels[1::2],
+        }
+    np.savez(tmp_path / "other.npz", **arrays)
+
+    answer = epass("evaluate", trained.folder, "--data", "other.npz", "--json")
+
+    assert answer.code == 0, answer.err
+    logits = np.load(trained.folder / "predictions.npz")["logits"][1::2]
+    found = json.loads(answer.out)
+    assert found["images"] == len(logits)
+    assert found["scores"]["error"] == pytest.approx((logits.argmax(1) != labels[1::2]).mean())
+
+
+def test_a_run_without_a_model_cannot_be_evaluated(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("recipe.toml", "environment.json"):
+        (tmp_path / "run" / name).write_bytes((trained.folder / name).read_bytes())
+
+    answer = epass("evaluate", "run")
+
+    assert answer.code == 2
+    assert "no finished model yet" in answer.err
+
+
+def test_methods(epass: Epass) -> None:
+    answer, found = epass("methods"), json.loads(epass("methods", "--json").out)
+
+    assert "SimMatch: Semi-supervised Learning with Similarity Matching (Zheng et al., CVPR 2022)" in answer.out
+    assert found["simmatch"]["projector"] is True
+    assert found["fixmatch"]["projector"] is False
+    assert found["comatch"]["views"] == {"labeled": ["weak"], "unlabeled": ["weak", "strong", "strong"]}
+    assert found["supervised"]["title"] != found["fully_supervised"]["title"]
+
+
+def test_one_method(epass: Epass) -> None:
+    answer, found = epass("methods", "fixmatch"), json.loads(epass("methods", "fixmatch", "--json").out)
+
+    assert "method.threshold" in answer.out
+    assert "0.95" in answer.out
+    assert list(found) == ["fixmatch"]
+    assert found["fixmatch"]["settings"]["threshold"] == {"type": "a number", "default": 0.95}
+    assert "no settings of its own" in epass("methods", "supervised").out
+
+
+def test_networks(epass: Epass) -> None:
+    found = json.loads(epass("networks", "--json").out)
+
+    assert found["small"]["parameters"] > 0
+    assert f"{found['small']['parameters']:,}" in epass("networks").out
+
+
+def test_datasets(epass: Epass) -> None:
+    answer, found = epass("datasets"), json.loads(epass("datasets", "--json").out)
+
+    assert "digits" in found["built_in"]
+    for words in ("1,797 handwritten digits", "labeled/<class>", "unlabeled/", "train_images", ".npz"):
+        assert words in answer.out
+
+
+def test_colour_in_the_environment_does_not_reach_a_pipe(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+
+    assert "\x1b" not in epass("datasets").out
+
+
+def test_recipes(epass: Epass) -> None:
+    answer, found = epass("recipes"), json.loads(epass("recipes", "--json").out)
+
+    assert found["digits-simmatch"]["method.name"] == "simmatch"
+    for name, recipe in found.items():
+        assert name in answer.out
+        assert recipe["source"]
+
+
+def test_one_recipe_is_a_file_that_can_be_used(epass: Epass, tmp_path: Path) -> None:
+    answer = epass("recipes", "digits-simmatch")
+
+    assert tomllib.loads(answer.out)["method"]["name"] == "simmatch"
+    (tmp_path / "mine.toml").write_text(answer.out)
+    assert "Unknown device" in epass("train", "--recipe", "mine.toml", "--device", "gpu").err  # the recipe is accepted

@@ -1,0 +1,50 @@
+"""What only a process of its own can show: exit codes, signals, import time, terminals."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from calling import Epass
+
+COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
+LIGHT = """
+import sys
+from epass.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(sorted({"torch", "sklearn", "matplotlib"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"], ["recipes"]])
+def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT, *arguments], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
+    line = ["train", "--recipe", "tiny.toml", "--steps", "100", "--set", "plan.report_every=1", "--out"]
+    with subprocess.Popen(
+        [*COMMAND, *line, "a run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for text in process.stdout:
+            if text.startswith("step 51/"):  # the checkpoint of step 50 is there
+                process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert error == "Stopped: continue with epass train --resume --out 'a run'\n"
+    assert not Path("a run/results.json").exists()
+
+    assert epass(*shlex.split(error.partition("epass ")[2])).code == 0
+    assert epass(*line, "undisturbed").code == 0
+    assert Path("a run/model.safetensors").read_bytes() == Path("undisturbed/model.safetensors").read_bytes()

@@ -1,0 +1,446 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from epass.distributed import mean_over_ranks
+from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from epass.methods import METHODS
+from epass.methods.comatch import CoMatch
+from epass.methods.fixmatch import FixMatch
+from epass.methods.simmatch import SimMatch
+from epass.methods.supervised import Supervised
+from epass.networks.classifier import predict_jointly
+from epass.testing import CHECKS, LATE, PROBLEM, Case, check_method, compare_replicas, difference, named, snapshot
+
+
+def every_case() -> dict[str, Case]:
+    cases = {}
+    for name, method in METHODS.items():
+        parameters = inspect.signature(method).parameters
+        # A threshold that the untrained network passes now and then, or the unlabeled loss would be 0 throughout.
+        arguments = {"threshold": 0.4} if "threshold" in parameters else {}
+        if "projector" in parameters:
+            cases |= {f"{name}-{size}": Case(method, arguments, {"size": size}) for size in (1, 3)}
+        else:
+            cases[name] = Case(method, arguments)
+    cases["simmatch-average"] = Case(SimMatch, {"threshold": 0.4, "teacher": "average"}, {"size": 2})
+    cases["simmatch-concat"] = Case(
+        SimMatch, {"threshold": 0.4, "bank_normalization": "batch"}, {"size": 3, "combine": "concat"}
+    )
+    # 50 rows are overrun in the third step, in which 24 rows start at 48.
+    ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
+    cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    return cases
+
+
+CASES = every_case()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", CASES)
+def test_method_keeps_the_contract(case: str, check: str) -> None:
+    CHECKS[check](CASES[case])
+
+
+# Every check against methods that break its rule: a check that cannot fail is worth nothing.
+
+
+class Plain(Supervised):
+    """A sound method for the broken ones to start from: one loss, from labeled images, times what they decide."""
+
+    views = Views(labeled=("weak",), unlabeled=("weak",))
+
+    def forward(self, batch: Batch) -> Outcome:
+        on_x, on_weak = predict_jointly(self.net, *batch.labeled, *batch.unlabeled)
+        probs = on_weak.logits.detach().softmax(1)
+        loss = F.cross_entropy(on_x.logits, batch.labels)
+        return self.finish(batch, loss, probs)
+
+    def finish(self, batch: Batch, loss: Tensor, probs: Tensor) -> Outcome:
+        return Outcome({"labeled": loss}, {"top": probs.amax(1).mean()}, {"mean": probs.mean(0)})
+
+
+class WritesBuffer(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def finish(self, batch, loss, probs):
+        self.calls.add_(1)
+        return super().finish(batch, loss, probs)
+
+
+class KeepsTensor(Plain):
+    kept: Tensor | float = 0.0
+
+    def finish(self, batch, loss, probs):
+        self.kept = self.kept + 1
+        return super().finish(batch, loss * self.kept, probs)
+
+
+class Draws(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * torch.rand(()), probs)
+
+
+class WritesBatch(Plain):
+    def finish(self, batch, loss, probs):
+        batch.unlabeled_index.zero_()
+        return super().finish(batch, loss, probs)
+
+
+class Items(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * probs.max().item(), probs)
+
+
+class Lists(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * max(probs.mean(0).tolist()), probs)
+
+
+class Copies(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs.cpu())
+
+
+class Branches(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, 2 * loss if batch.step > LATE else loss, probs)
+
+
+class Masks(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * probs[probs > 0.1].mean(), probs)
+
+
+class PutsWithMask(Plain):
+    def finish(self, batch, loss, probs):
+        probs[probs > 0.1] = 1.0
+        return super().finish(batch, loss, probs)
+
+
+class OneHots(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * F.one_hot(batch.labels, 3).float().mean(), probs)
+
+
+class Counts(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * torch.bincount(batch.labels, minlength=3).sum(), probs)
+
+
+class SyncsInUpdate(Plain):
+    def update(self, memory: dict[str, Tensor]) -> None:
+        memory["mean"].max().item()
+
+
+class DeadLayer(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.extra = nn.Linear(2, 2)
+
+
+class AwakensLate(DeadLayer):
+    def finish(self, batch, loss, probs):
+        extra = sum(p.sum() for p in self.extra.parameters())
+        return super().finish(batch, loss + extra if batch.step > LATE else loss, probs)
+
+
+class SharesGradients(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.scales = nn.ParameterList(torch.ones(2) for _ in range(3))
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * torch.stack(list(self.scales)).sum(0).mean(), probs)
+
+
+class Peeks(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * (1 + (batch.unlabeled_truth == 0).float().mean()), probs)
+
+
+class PeeksInMemory(Plain):
+    def finish(self, batch, loss, probs):
+        outcome = super().finish(batch, loss, probs)
+        return outcome._replace(memory={"truth": batch.unlabeled_truth})
+
+
+class OutsideBuffers(Plain):
+    mean: Tensor | float = 1.0
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * torch.as_tensor(self.mean).max(), probs)
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.mean = memory["mean"]
+
+
+class NotPersistent(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("mean", torch.ones(3), persistent=False)
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * self.mean.max(), probs)
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.mean.copy_(memory["mean"])
+
+
+class RandomStart(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.scale = 1 + torch.rand(())
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * self.scale, probs)
+
+
+class Selects(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs)._replace(memory={"sure": probs[probs.amax(1) > probs.amax(1).mean()]})
+
+
+class Grows(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("means", torch.zeros(0, 3))
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.means = torch.cat([self.means, memory["mean"][None]])
+
+
+class MetricComesLate(Plain):
+    def finish(self, batch, loss, probs):
+        outcome = super().finish(batch, loss, probs)
+        return outcome._replace(metrics={**outcome.metrics, "late": loss.detach()}) if batch.step > LATE else outcome
+
+
+class OtherWhenCompiled(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * 1.1 if torch.compiler.is_compiling() else loss, probs)
+
+
+class DividesByStep(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss / batch.step, probs)
+
+
+class GrowsWithStep(Plain):
+    def finish(self, batch, loss, probs):
+        outcome = super().finish(batch, loss, probs)
+        return outcome._replace(memory={"age": torch.exp(batch.step.float())})
+
+
+class LossPerRow(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss.expand(4), probs)
+
+
+class ConstantLoss(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs)._replace(losses={"labeled": loss, "other": loss.detach()})
+
+
+class NoLoss(Plain):
+    def finish(self, batch, loss, probs):
+        return Outcome({})
+
+
+class AttachedMetric(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs)._replace(metrics={"loss_again": loss})
+
+
+class AttachedMemory(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs)._replace(memory={"mean": loss})
+
+
+class NamesMetricLoss(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss, probs)._replace(metrics={"loss": loss.detach()})
+
+
+class BoolMask(Plain):
+    def finish(self, batch, loss, probs):
+        pseudo = PseudoLabels(probs.argmax(1), probs.amax(1) > 0.5)
+        return super().finish(batch, loss, probs)._replace(pseudo=pseudo)
+
+
+class TrainsOnlyItself(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss.detach() * self.scale, probs)
+
+
+class LocalMemory(NotPersistent):
+    """Remembers what this rank saw, not what all ranks saw."""
+
+
+class SharedMemory(NotPersistent):
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.mean.copy_(mean_over_ranks(memory["mean"]))
+
+
+class LocalPairs(Plain):
+    """Compares the rows of this rank only, so two ranks see half of the pairs."""
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * (probs @ probs.T).amax(), probs)
+
+
+BROKEN: list[tuple[type[Method], str, str]] = [
+    (WritesBuffer, "pure", "changes calls in `forward`"),
+    (KeepsTensor, "pure", r"changes losses\['labeled'\] from one call"),
+    (Draws, "pure", r"changes losses\['labeled'\] from one call"),
+    (WritesBatch, "pure", "changes unlabeled_index of the batch"),
+    (Items, "no_host_sync", "_local_scalar_dense"),
+    (Lists, "no_host_sync", "Tensor.tolist"),
+    (Copies, "no_host_sync", "Tensor.cpu"),
+    (Branches, "no_host_sync", "_local_scalar_dense"),
+    (Masks, "no_host_sync", "aten.index"),
+    (PutsWithMask, "no_host_sync", "aten.index_put_"),
+    (OneHots, "no_host_sync", "_local_scalar_dense"),
+    (Counts, "no_host_sync", "bincount"),
+    (SyncsInUpdate, "no_host_sync", "_local_scalar_dense"),
+    (DeadLayer, "gradients", r"without a gradient.*extra.weight"),
+    (AwakensLate, "gradients", r"without a gradient at step 0.*extra.weight"),
+    (SharesGradients, "gradients", r"share memory.*scales.0"),
+    (Peeks, "no_peeking", r"changes losses\['labeled'\] with `batch.unlabeled_truth`"),
+    (PeeksInMemory, "no_peeking", r"changes memory\['truth'\]"),
+    (OutsideBuffers, "round_trip", r"changes losses\['labeled'\] when its state"),
+    (OutsideBuffers, "resume", r"changes losses\['labeled'\] of step 3"),
+    (NotPersistent, "round_trip", r"changes losses\['labeled'\] when its state"),
+    (NotPersistent, "resume", r"changes losses\['labeled'\] of step 3"),
+    (RandomStart, "round_trip", r"changes losses\['labeled'\] when its state"),
+    (RandomStart, "resume", r"changes losses\['labeled'\] of step 3"),
+    (Selects, "static_shapes", r"memory\['sure'\]"),
+    (Grows, "static_shapes", "means"),
+    (MetricComesLate, "static_shapes", r"metrics\['late'\]"),
+    (Branches, "compiled", "does not compile to one graph"),
+    (OtherWhenCompiled, "compiled", r"changes losses\['labeled'\] when compiled"),
+    (DividesByStep, "outcome", r"losses\['labeled'\] not finite at step 0"),
+    (GrowsWithStep, "outcome", r"memory\['age'\] not finite at step 1000000"),
+    (LossPerRow, "outcome", r"losses\['labeled'\] of shape \(4,\)"),
+    (ConstantLoss, "outcome", r"requires_grad` of losses\['other'\]"),
+    (NoLoss, "outcome", "an `Outcome` with losses"),
+    (AttachedMetric, "outcome", r"requires_grad` of metrics\['loss_again'\]"),
+    (AttachedMemory, "outcome", r"requires_grad` of memory\['mean'\]"),
+    (NamesMetricLoss, "outcome", r"names a metric \['loss'\]"),
+    (BoolMask, "outcome", "float mask"),
+    (TrainsOnlyItself, "weights_move", "does not move"),
+]
+
+
+@pytest.mark.parametrize(("method", "check", "message"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
+def test_broken_method_is_caught(method: type[Method], check: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        CHECKS[check](Case(method, {}))
+
+
+def test_every_check_is_seen_to_fail() -> None:
+    assert {check for _, check, _ in BROKEN} == set(CHECKS)
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name != "compiled"])
+def test_sound_method_passes(check: str) -> None:
+    # What the broken methods are made of is sound: they fail for what they add.
+    CHECKS[check](Case(Plain, {}))
+
+
+def test_check_method_runs_every_check_on_the_method_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, lambda case, name=name: seen.append((name, case)))
+    check_method(SimMatch, projector={"size": 2}, threshold=0.5)
+    assert seen == [(name, Case(SimMatch, {"threshold": 0.5}, {"size": 2})) for name in CHECKS]
+
+
+def test_check_method_fails_on_a_broken_method() -> None:
+    with pytest.raises(AssertionError, match=r"^NoLoss must return"):
+        check_method(NoLoss)
+
+
+def test_a_projector_for_a_method_without_embedding_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="FixMatch takes no projector"):
+        Case(FixMatch, {}, {"size": 3}).build()
+
+
+def test_views_are_asked_for() -> None:
+    class Blind(Method):
+        pass
+
+    with pytest.raises(AssertionError, match="Blind needs `views"):
+        Case(Blind, {}).batch(0)
+
+
+def test_the_tiny_problem_is_one_that_shows_mistakes() -> None:
+    case = CASES["simmatch-3"]
+    for position in range(4):
+        batch = case.batch(position)
+        assert difference(named(batch), named(case.batch(position))) is None  # a pure function of the position
+        assert len(batch.labeled_index.unique()) < len(batch.labeled_index)
+        assert set(batch.labels.tolist()) <= set(range(PROBLEM.num_classes))
+        assert -1 in batch.unlabeled_truth
+        assert (batch.unlabeled_truth >= 0).any()
+    assert [case.batch(position).step.item() for position in range(4)] == [0, 1, LATE + 2, LATE + 3]
+    masks = torch.cat([case.trained()(case.batch(position)).pseudo.mask for position in range(4)])
+    assert 0 < masks.mean() < 1  # some pseudo-labels are used and some are not
+    assert difference(snapshot(case.build(seed=0)), snapshot(case.build(seed=1))) is not None
+
+
+def test_difference_is_exact_without_a_tolerance() -> None:
+    one = {"a": torch.ones(2), "b": torch.tensor([float("nan")])}
+    assert difference(one, {"a": torch.ones(2), "b": torch.tensor([float("nan")])}) is None
+    near = {**one, "a": torch.nextafter(torch.ones(2), torch.zeros(2))}
+    assert difference(one, near) == "a"
+    assert difference(one, near, 1e-5) is None
+    assert difference(one, {"a": torch.ones(2)}) == "b"
+    assert difference({"a": torch.ones(2)}, one) == "b"
+    assert difference(one, {**one, "a": torch.ones(2, dtype=torch.float64)}) == "a"
+    assert difference(one, {**one, "a": torch.ones(1)}) == "a"
+
+
+# All methods share one start of two processes: the start is what takes time.
+
+REPLICAS = {
+    **CASES,
+    "shared memory": Case(SharedMemory, {}),
+    "local memory": Case(LocalMemory, {}),
+    "local pairs": Case(LocalPairs, {}),
+}
+REPLICA_PROBLEMS = {
+    "local memory": "LocalMemory changes .* from rank to rank",
+    "local pairs": "LocalPairs changes .* when two ranks share the work of one",
+}
+
+
+@pytest.fixture(scope="module")
+def replica_problems() -> dict[str, str | None]:
+    return dict(zip(REPLICAS, compare_replicas(list(REPLICAS.values())), strict=True))
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("case", [name for name in REPLICAS if name not in REPLICA_PROBLEMS])
+def test_two_ranks_stay_identical_and_do_what_one_process_does(
+    case: str, replica_problems: dict[str, str | None]
+) -> None:
+    assert replica_problems[case] is None
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("case", REPLICA_PROBLEMS)
+def test_replicas_that_drift_are_caught(case: str, replica_problems: dict[str, str | None]) -> None:
+    assert re.match(REPLICA_PROBLEMS[case], replica_problems[case] or "")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from epass.parts.labels import consistency, one_hot
+from epass.parts.threshold import confident
+
+
+def test_one_hot() -> None:
+    encoded = one_hot(torch.tensor([2, 0, 1, 2]), 4)
+    assert encoded.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert encoded.dtype == torch.float32
+
+
+def test_one_hot_of_labels_that_a_memory_kept_as_floats() -> None:
+    assert one_hot(torch.tensor([1.0, 0.0]), 2).tolist() == [[0, 1], [1, 0]]
+
+
+def test_confident_includes_the_threshold() -> None:
+    probs = torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.8, 0.2], [0.7499999, 0.2500001]])
+    assert confident(probs, 0.75).tolist() == [0, 1, 1, 0]
+    assert confident(probs, 0.0).tolist() == [1, 1, 1, 1]
+    assert confident(probs, 0.75).dtype == torch.float32
+
+
+def slow_consistency(logits: list[list[float]], targets: list[list[float]], mask: list[float]) -> float:
+    total = 0.0
+    for row, target, weight in zip(logits, targets, mask, strict=True):
+        log_total = math.log(sum(math.exp(value) for value in row))
+        total += weight * -sum(t * (value - log_total) for t, value in zip(target, row, strict=True))
+    return total / len(logits)
+
+
+@pytest.mark.parametrize("mask", [[1.0, 0, 1, 1, 0], [0.0] * 5, [1.0] * 5, [0.3, 1, 0, 0.7, 0.1]])
+def test_consistency_counts_masked_rows_in_the_mean(mask: list[float]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(5, 3, generator=generator)
+    soft = torch.randn(5, 3, generator=generator).softmax(1)
+    found = consistency(logits, soft, torch.tensor(mask)).item()
+    assert found == pytest.approx(slow_consistency(logits.tolist(), soft.tolist(), mask), rel=1e-5)
+
+    labels = torch.tensor([0, 2, 1, 1, 0])
+    hard = [[float(c == label) for c in range(3)] for label in labels.tolist()]
+    found = consistency(logits, labels, torch.tensor(mask)).item()
+    assert found == pytest.approx(slow_consistency(logits.tolist(), hard, mask), rel=1e-5)
+
+
+def test_consistency_survives_extreme_logits() -> None:
+    """Log-softmax, never the logarithm of a softmax."""
+    logits = torch.tensor([[1000.0, -1000.0]], requires_grad=True)
+    loss = consistency(logits, torch.tensor([[0.0, 1.0]]), torch.ones(1))
+    assert loss.item() == pytest.approx(2000)
+    loss.backward()
+    assert logits.grad.tolist() == [[1, -1]]

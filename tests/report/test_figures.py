@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from epass.report import group_runs
+from epass.report.curves import error_curves, loss_parts, pseudo_labels
+from epass.report.diagrams import confusion_matrix, reliability_diagram
+from epass.report.style import COLORS, NoDataError
+from epass.runs import Predictions
+
+
+def texts(svg: str) -> list[str]:
+    ElementTree.fromstring(svg)  # well-formed
+    return [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+
+
+def lines(svg: str, color: str) -> int:
+    return len(re.findall(rf'<path d="[^"]*"[^>]*stroke: {color.lower()}', svg))
+
+
+@pytest.fixture
+def groups(make_runs):
+    return group_runs(
+        make_runs("supervised", [0.5, 0.52])
+        + make_runs("simmatch", [0.2, 0.21])
+        + make_runs("simmatch", [0.18], size=3)
+    )
+
+
+def test_error_curves(groups):
+    svg = error_curves(groups)
+    found = texts(svg)
+    assert {"test error (%)", "training steps"} <= set(found)
+    assert {"labels only, 2 seeds", "SimMatch, 2 seeds", "SimMatch + EPASS (3), 1 seed"} <= set(found)
+    # two seeds, their mean and the legend's line; a single seed is its own mean
+    assert [lines(svg, color) for color in COLORS[1:3]] == [4, 2]
+    assert lines(svg, COLORS[3]) == 0
+
+
+def test_mean_ends_with_the_shortest_seed(make_runs):
+    short, long = make_runs("simmatch", [0.2, 0.4])
+    del short.metrics[5:]  # its test errors end at step 200
+    svg = error_curves(group_runs([short, long]))
+    counts = sorted(path.count("L") for path in re.findall(r'<path d="([^"]*)" clip-path', svg) if path.count("L"))
+    assert counts[-3:] == [1, 1, 3]  # segments: mean, short, long
+
+
+def test_pseudo_labels(groups):
+    found = texts(pseudo_labels(groups))
+    assert {"unlabeled images used (%)", "of these, labeled right (%)", "training steps"} <= set(found)
+    assert {"SimMatch", "SimMatch + EPASS (3)"} <= set(found)
+    assert "labels only" not in found
+
+
+def test_loss_parts(groups):
+    found = texts(loss_parts(groups))
+    assert {"loss", "training steps", "total", "labeled", "unlabeled"} <= set(found)
+    assert {"labels only", "SimMatch", "SimMatch + EPASS (3)"} <= set(found)
+
+
+def test_loss_panels_show_every_curve_whole(make_runs):
+    low, high = make_runs("supervised", [0.5])[0], make_runs("simmatch", [0.2])[0]
+    for row in high.metrics:
+        row["loss"] = 40.0
+    assert "40" in texts(loss_parts(group_runs([low, high])))
+
+
+@pytest.mark.parametrize(
+    ("draw", "reason"),
+    [
+        (error_curves, "test error was not measured"),
+        (pseudo_labels, "pseudo-labels"),
+        (loss_parts, "loss was not recorded"),
+    ],
+)
+def test_missing_data_is_a_reason(make_runs, draw, reason):
+    (run,) = make_runs("supervised", [0.5])
+    run.metrics[:] = [{"step": 1, "test_error": None}]
+    with pytest.raises(NoDataError, match=reason):
+        draw(group_runs([run]))
+
+
+def test_reliability_diagram(make_run):
+    found = texts(reliability_diagram(make_run().predictions, "r"))
+    assert {"accuracy", "confidence", "images (%)", "gap to confidence", "perfect"} <= set(found)
+    assert any(re.fullmatch(r"ECE \d+\.\d\d %", text) for text in found)
+    assert any(re.fullmatch(r"overall accuracy \d+\.\d %", text) for text in found)
+    assert any(re.fullmatch(r"mean confidence \d+\.\d %", text) for text in found)
+
+
+def test_reliability_marks_accuracy_solid_and_confidence_dotted():
+    sure = Predictions(np.array([[9.0, 0.0]] * 4, dtype=np.float32), np.array([0, 0, 0, 1]))
+    svg = reliability_diagram(sure, "r")
+    assert "ECE 24.99 %" in texts(svg)
+    assert {"overall accuracy 75.0 %", "mean confidence 100.0 %"} <= set(texts(svg))
+    assert svg.count("stroke-dasharray") >= 2  # the diagonal and the mean confidence
+
+
+def test_confusion_matrix_with_numbers():
+    predictions = Predictions(np.eye(3, dtype=np.float32)[[0, 0, 1, 2]], np.array([0, 1, 1, 0]))
+    found = texts(confusion_matrix(predictions, ["a & b", "$cash$", "<i>"], "c"))
+    assert {"true class", "predicted class", "a & b", "$cash$", "<i>"} <= set(found)
+    # class 0: half right, half taken for 2; class 1: half and half; class 2 has no images, so no numbers
+    assert [text for text in found if text.isdigit()] == ["50", "0", "50", "50", "50", "0"]
+
+
+def test_confusion_matrix_of_many_classes_is_pixels():
+    predictions = Predictions(np.eye(120, dtype=np.float32), np.arange(120))
+    svg = confusion_matrix(predictions, [f"class {number}" for number in range(120)], "c")
+    assert "share of the true class (%)" in texts(svg)
+    assert "class 7" not in texts(svg)
+    assert "data:image/png" in svg
+    assert len(svg) < 100_000
+
+
+def test_figures_are_the_same_text_every_time(groups, make_run):
+    assert error_curves(groups) == error_curves(groups)
+    predictions = make_run().predictions
+    assert reliability_diagram(predictions, "r") == reliability_diagram(predictions, "r")
+    assert confusion_matrix(predictions, list("abc"), "c") == confusion_matrix(predictions, list("abc"), "c")
+
+
+def test_a_script_our_font_lacks_is_no_warning(make_run):
+    assert "猫" in texts(confusion_matrix(make_run().predictions, ["猫", "犬", "船"], "c"))
+
+
+def test_long_curves_stay_light(make_run):
+    run = make_run()
+    run.metrics[:] = [{"step": step, "test_error": 0.5 + 0.1 * (step % 2)} for step in range(1, 20_001)]
+    assert len(error_curves(group_runs([run]))) < 40_000

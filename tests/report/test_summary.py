@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from epass.report import group_runs
+
+
+def test_labels_and_order(make_run):
+    names = ["fully_supervised", "my_method", "comatch", "simmatch", "fixmatch", "supervised"]
+    runs = [make_run(name) for name in names] + [make_run("simmatch", 3), make_run("my_method", 2)]
+    assert [group.label for group in group_runs(runs)] == [
+        "labels only",
+        "FixMatch",
+        "SimMatch",
+        "SimMatch + EPASS (3)",
+        "CoMatch",
+        "my_method",
+        "my_method + EPASS (2)",
+        "all labels",
+    ]
+
+
+def test_mean_and_population_deviation_over_seeds(make_run):
+    (group,) = group_runs([make_run(seed=seed, error=error) for seed, error in [(2, 0.3), (0, 0.1), (1, 0.2)]])
+    assert group.seeds == (0, 1, 2)
+    assert group.errors == (0.1, 0.2, 0.3)
+    spread = group.spread("last", "error")
+    assert spread == pytest.approx((0.2, (0.02 / 3) ** 0.5, 3))
+    assert group.spread("best_on_test", "error").mean == pytest.approx(0.19)
+    assert group.spread("seconds").mean == pytest.approx(601)
+    assert group.spread("last", "auc") is None
+
+
+def test_an_unfinished_run_counts_as_a_run_but_not_as_a_result(make_run):
+    failed = make_run(seed=2)
+    failed.results["last"]["error"] = None  # a number that was not finite
+    (group,) = group_runs([make_run(seed=0), make_run(seed=1, finished=False), failed])
+    assert len(group.runs) == 3
+    assert group.seeds == (0,)
+
+
+def test_runs_on_different_data_are_not_averaged(make_run):
+    runs = [make_run(seed=0), make_run(seed=1, data__num_labeled=250), make_run("supervised")]
+    assert [group.label for group in group_runs(runs)] == [
+        "labels only · num_labeled = 40",
+        "SimMatch · num_labeled = 250",
+        "SimMatch · num_labeled = 40",
+    ]
+
+
+def test_own_settings_are_compared_within_the_method_only(make_run):
+    runs = [
+        make_run(method__threshold=0.9),
+        make_run(method__threshold=0.95),
+        make_run("fixmatch", method__threshold=0.8),
+    ]
+    assert [group.label for group in group_runs(runs)] == [
+        "FixMatch",
+        "SimMatch · threshold = 0.9",
+        "SimMatch · threshold = 0.95",
+    ]
+
+
+def test_what_does_not_change_training_does_not_split(make_run):
+    other = make_run(seed=1, plan__report_every=10)
+    other = replace(other, recipe={**other.recipe, "source": "elsewhere"})
+    assert len(group_runs([make_run(seed=0), other])) == 1

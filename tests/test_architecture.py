@@ -1,0 +1,326 @@
+"""The shape of the package: who may import whom, what a training step may call, how large a file may grow.
+
+Each rule is a function from sources to a list of complaints. It is run on the package, where it must find nothing, and
+on a small offence, which it must find.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import epass
+from epass.methods import METHODS
+from epass.recipe import parse_recipe
+
+PACKAGE = Path(epass.__file__).parent
+
+EVERYONE = {"errors", "files"}
+CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
+BELOW_EXPERIMENT = CORE | {"evaluate", "runs", "report", "recipe"}
+EDGE = {"experiment", "runs", "report", "recipe"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "files": set(),
+    "recipe": set(),
+    "method": set(),
+    "distributed": set(),
+    "seeds": set(),
+    "parts": {"distributed"},
+    "networks": {"distributed"},
+    "methods": {"method", "parts", "distributed", "networks.classifier"},
+    "augment": set(),
+    "data": {"augment", "method", "distributed", "seeds"},
+    "train": {"method", "parts.teacher", "distributed"},
+    "evaluate": set(),
+    "runs": set(),
+    "report": {"runs", "evaluate"},
+    "experiment": BELOW_EXPERIMENT,
+    "testing": CORE | {"recipe"},
+    "estimator": EDGE,
+    "cli": EDGE,
+    "studio": EDGE,
+}
+LIBRARIES: dict[str, set[str]] = {
+    "errors": set(),
+    "files": set(),
+    "recipe": set(),
+    "method": {"torch"},
+    "distributed": {"torch"},
+    "seeds": {"torch"},
+    "parts": {"torch"},
+    "networks": {"torch"},
+    "methods": {"torch"},
+    "augment": {"torch"},
+    "data": {"torch", "numpy", "PIL", "sklearn"},
+    "train": {"torch", "safetensors"},
+    "evaluate": {"torch", "numpy", "sklearn"},
+    "runs": {"numpy", "safetensors"},
+    "report": {"numpy", "matplotlib"},
+    "experiment": {"torch", "numpy", "safetensors"},
+    "testing": {"torch", "safetensors"},
+    "estimator": {"torch", "numpy", "sklearn"},
+    "cli": {"typer", "rich", "torch", "numpy"},
+    "studio": {"numpy"},
+}
+ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL"}
+NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
+
+BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}
+MODULE_LINES, METHOD_LINES, STORY_LINES = 400, 120, 300
+STORY = ("train/loop.py", "train/step.py", "methods/simmatch.py")  # what one reads to understand a training run
+HOST_SYNCS = {"item", "tolist", "cpu", "numpy", "bincount", "nonzero"}
+FUNCTIONAL = {"F", "functional", "nn.functional", "torch.nn.functional"}
+
+
+class Import(NamedTuple):
+    target: str  # dotted, the package's own modules as "epass.room.module"
+    name: str | None  # what is taken from it
+    line: int
+    always: bool  # it runs when the module is imported
+
+
+def imports(path: str, source: str) -> Iterator[Import]:
+    """Every import of the file at `path`, which is relative to the package, with relative imports resolved."""
+    package = ["epass", *Path(path).parent.parts]
+
+    def visit(node: ast.AST, always: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, None, node.lineno, always)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield Import(target, alias.name, node.lineno, always)
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for child in node.body:
+                yield from visit(child, False)
+            for child in node.orelse:
+                yield from visit(child, always)
+        else:
+            inside = always and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, inside)
+
+    yield from visit(ast.parse(source), True)
+
+
+def room_of(path: str) -> str:
+    return Path(path).parts[0].removesuffix(".py")
+
+
+def within(module: str, rooms: Iterable[str]) -> bool:
+    return any(module == room or module.startswith(f"{room}.") for room in rooms)
+
+
+def import_complaints(path: str, source: str) -> list[str]:
+    """What the file imports against the two tables; the package's own `__init__` may take from every room."""
+    room = room_of(path)
+    if room == "__init__":
+        allowed_rooms, allowed_libraries = set(ROOMS), set[str]()
+    elif room in ROOMS:
+        allowed_rooms, allowed_libraries = ROOMS[room] | EVERYONE | {room}, LIBRARIES[room]
+    else:
+        return [f"{path}: the room '{room}' is not in the table"]
+    complaints = []
+    for found in imports(path, source):
+        top, _, module = found.target.partition(".")
+        if top == "epass":
+            taken = f"{module}.{found.name}".removeprefix(".") if found.name else module
+            if not (within(module, allowed_rooms) or within(taken, allowed_rooms)):
+                complaints.append(f"{path}:{found.line}: '{room}' may not import '{taken}'")
+        elif top not in sys.stdlib_module_names:
+            if top not in allowed_libraries:
+                complaints.append(f"{path}:{found.line}: '{room}' may not import the library '{top}'")
+            if top in ONLY_INSIDE_FUNCTIONS and found.always:
+                complaints.append(f"{path}:{found.line}: '{top}' is imported only inside functions")
+    return complaints
+
+
+def name_complaints(path: str) -> list[str]:
+    names = {Path(part).stem for part in Path(path).parts}
+    return [f"{path}: nothing is called '{name}'" for name in sorted(names & BANNED_NAMES)]
+
+
+def size_complaints(lines: Mapping[str, int]) -> list[str]:
+    """What is too long, given the number of lines of every file."""
+    limits = {path: METHOD_LINES if room_of(path) == "methods" else MODULE_LINES for path in lines}
+    complaints = [f"{path}: {lines[path]} lines, not {limit}" for path, limit in limits.items() if lines[path] > limit]
+    story = sum(lines[path] for path in STORY)
+    return complaints + ([f"{' + '.join(STORY)}: {story} lines, not {STORY_LINES}"] if story > STORY_LINES else [])
+
+
+def in_the_step(path: str) -> bool:
+    return room_of(path) in {"methods", "parts"} or path == "train/step.py"
+
+
+def sync_complaints(path: str, source: str) -> list[str]:
+    """The calls that make the host wait for the device."""
+    complaints = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            functional = ast.unparse(node.value) in FUNCTIONAL
+            names = {node.attr} & (HOST_SYNCS | ({"one_hot"} if functional else set()))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            names = {alias.name for alias in node.names} & (HOST_SYNCS | {"one_hot"})
+        else:
+            continue
+        complaints += [f"{path}:{node.lineno}: '{name}' waits for the device" for name in names]
+    return complaints
+
+
+def truth_complaints(path: str, source: str) -> list[str]:
+    seen = room_of(path) == "methods" and "unlabeled_truth" in source
+    return [f"{path}: a method may not look at the true classes of unlabeled images"] if seen else []
+
+
+def method_complaints(files: Iterable[str], methods: Mapping[str, type]) -> list[str]:
+    """The files of `methods/` that the table of methods does not know."""
+    listed = {method.__module__.rpartition(".")[2] for method in methods.values()}
+    return [f"methods/{name}.py: no class of it is in METHODS" for name in sorted({*files} - listed - {"__init__"})]
+
+
+def recipe_complaints(name: str, text: str) -> list[str]:
+    return [] if parse_recipe(text, name).source.strip() else [f"{name}: says no source"]
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    return {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def test_rooms_import_only_what_the_table_allows(sources: dict[str, str]) -> None:
+    assert [complaint for path, source in sources.items() for complaint in import_complaints(path, source)] == []
+
+
+def test_names_say_something(sources: dict[str, str]) -> None:
+    assert [complaint for path in sources for complaint in name_complaints(path)] == []
+
+
+def test_files_stay_small(sources: dict[str, str]) -> None:
+    assert size_complaints({path: len(source.splitlines()) for path, source in sources.items()}) == []
+
+
+def test_a_step_never_waits_for_the_device(sources: dict[str, str]) -> None:
+    step = {path: source for path, source in sources.items() if in_the_step(path)}
+    assert "train/step.py" in step
+    assert [complaint for path, source in step.items() for complaint in sync_complaints(path, source)] == []
+
+
+def test_no_method_reads_the_truth(sources: dict[str, str]) -> None:
+    assert [complaint for path, source in sources.items() for complaint in truth_complaints(path, source)] == []
+
+
+def test_every_method_file_is_in_the_table() -> None:
+    assert method_complaints((path.stem for path in (PACKAGE / "methods").glob("*.py")), METHODS) == []
+
+
+def test_every_recipe_parses_and_names_its_source() -> None:
+    recipes = sorted((PACKAGE / "recipes").glob("*.toml"))
+    assert recipes
+    assert [complaint for path in recipes for complaint in recipe_complaints(path.name, path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("module", ["epass", "epass.experiment"])
+def test_the_core_imports_without_edge_libraries(module: str) -> None:
+    command = f"import sys, {module}; print(*sorted({NOT_WITH_THE_CORE!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("train/loop.py", "from ..methods import METHODS", "'train' may not import 'methods.METHODS'"),
+        ("train/loop.py", "from ..data.feed import Feed", "'train' may not import 'data.feed.Feed'"),
+        ("train/loop.py", "import epass.data", "'train' may not import 'data'"),
+        ("train/step.py", "from ..parts import memory", "'train' may not import 'parts.memory'"),
+        ("data/feed.py", "from epass.methods.fixmatch import FixMatch", "may not import 'methods.fixmatch.FixMatch'"),
+        ("data/feed.py", "def read():\n    from .. import methods", "feed.py:2: 'data' may not import 'methods'"),
+        ("methods/new.py", "from ..networks import make_network", "may not import 'networks.make_network'"),
+        ("method.py", "from .distributed import rank", "'method' may not import 'distributed.rank'"),
+        ("method.py", "import numpy as np", "'method' may not import the library 'numpy'"),
+        ("augment/ops.py", "from PIL import Image", "'augment' may not import the library 'PIL'"),
+        ("runs/folder.py", "import torch", "'runs' may not import the library 'torch'"),
+        ("report/page.py", "import rich", "'report' may not import the library 'rich'"),
+        ("report/page.py", "import matplotlib.pyplot as plt", "'matplotlib' is imported only inside functions"),
+        ("report/page.py", "class Page:\n    import matplotlib", "'matplotlib' is imported only inside functions"),
+        (
+            "data/digits.py",
+            "try:\n    import sklearn\nfinally:\n    pass",
+            "'sklearn' is imported only inside functions",
+        ),
+        ("experiment.py", "from .cli import main", "'experiment' may not import 'cli.main'"),
+        ("cli/train.py", "from epass import __version__", "'cli' may not import '__version__'"),
+        ("recipe.py", "from .experiment import run", "'recipe' may not import 'experiment.run'"),
+        ("plugins/new.py", "", "the room 'plugins' is not in the table"),
+    ],
+)
+def test_a_forbidden_import_is_found(path: str, source: str, complaint: str) -> None:
+    assert complaint in "\n".join(import_complaints(path, source))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("train/step.py", "from ..parts.teacher import Average\nfrom ..parts import teacher"),
+        ("methods/new.py", "from ..networks.classifier import predict_jointly\nfrom ..method import Method"),
+        ("methods/__init__.py", "from .fixmatch import FixMatch\nfrom ..errors import unknown\nimport math"),
+        ("report/page.py", "def draw():\n    from matplotlib.figure import Figure"),
+        ("report/page.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
+        ("__init__.py", "from .experiment import run\nfrom .methods.fixmatch import FixMatch"),
+    ],
+)
+def test_an_allowed_import_passes(path: str, source: str) -> None:
+    assert import_complaints(path, source) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "loss.item()",
+        "x = probs.max(1).values.tolist()",
+        "x.detach().cpu()",
+        "x.numpy()",
+        "F.one_hot(labels, 10)",
+        "torch.nn.functional.one_hot(labels)",
+        "from torch.nn.functional import one_hot",
+        "torch.bincount(labels)",
+        "mask.nonzero()",
+    ],
+)
+def test_a_host_sync_is_found(source: str) -> None:
+    assert len(sync_complaints("methods/new.py", source)) == 1
+
+
+def test_what_only_looks_like_a_host_sync_passes() -> None:
+    assert sync_complaints("parts/labels.py", "one_hot(labels, 10)\nlosses.items()\nlabels.one_hot(y)") == []
+
+
+def test_only_the_step_is_free_of_host_syncs() -> None:
+    paths = ["methods/a.py", "parts/b.py", "train/step.py", "train/loop.py", "data/feed.py"]
+    assert [in_the_step(path) for path in paths] == [True, True, True, False, False]
+
+
+def test_the_other_offences_are_found() -> None:
+    short = dict.fromkeys(STORY, 100)
+    assert size_complaints(short) == []
+    assert len(size_complaints(short | {"methods/new.py": METHOD_LINES + 1})) == 1
+    assert len(size_complaints(short | {"data/new.py": MODULE_LINES + 1})) == 1
+    assert len(size_complaints(short | {"train/loop.py": 101})) == 1
+    assert name_complaints("data/helpers.py") == ["data/helpers.py: nothing is called 'helpers'"]
+    assert name_complaints("core/feed.py") == ["core/feed.py: nothing is called 'core'"]
+    assert truth_complaints("methods/new.py", "batch.unlabeled_truth")
+    assert not truth_complaints("train/step.py", "batch.unlabeled_truth")
+    assert method_complaints(["__init__", "forgotten"], METHODS) == [
+        "methods/forgotten.py: no class of it is in METHODS"
+    ]
+    tables = "\n".join(f"[{name}]" for name in ("data", "net", "method", "plan"))
+    assert recipe_complaints("new", f"format = 1\nsource = ' '\n{tables}") == ["new: says no source"]

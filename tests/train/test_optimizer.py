@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from epass.train.optimizer import make_optimizer, parameter_groups, set_lr, trainable
+from epass.train.schedule import Plan
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.position_bias = nn.Parameter(torch.zeros(2, 2))  # two dimensions, exempt by its name
+        self.frozen = nn.Parameter(torch.ones(2, 2), requires_grad=False)
+
+
+def small(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(4, 3)
+
+
+def give_gradients(module: nn.Module, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for p in trainable(module):
+        p.grad = torch.randn(p.shape, generator=generator)
+
+
+def test_biases_norms_and_scalars_are_exempt_from_weight_decay() -> None:
+    network = Network()
+    names = {id(p): name for name, p in network.named_parameters()}
+    decayed, exempt = parameter_groups(network, 0.01)
+    assert (decayed["weight_decay"], exempt["weight_decay"]) == (0.01, 0.0)
+    assert [names[id(p)] for p in decayed["params"]] == ["frozen", "conv.weight", "head.weight"]
+    assert {names[id(p)] for p in exempt["params"]} == {
+        "scale", "position_bias", "conv.bias", "norm.weight", "norm.bias", "head.bias"
+    }  # fmt: skip
+
+
+def test_groups_reach_the_optimizer() -> None:
+    for name in ("sgd", "adamw"):
+        optimizer = make_optimizer(Network(), Plan(steps=1, optimizer=name, weight_decay=0.25, lr=0.5))
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [0.25, 0.0]
+        assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
+
+
+def test_sgd_is_nesterov_momentum_written_by_hand() -> None:
+    module = small()
+    plan = Plan(steps=5, lr=0.1, weight_decay=0.05, momentum=0.8)
+    optimizer = make_optimizer(module, plan)
+    weights = {name: p.detach().clone() for name, p in module.named_parameters()}
+    velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+    for step in range(4):
+        lr = plan.lr / (step + 1)
+        set_lr(optimizer, lr)
+        give_gradients(module, step)
+        for name, p in module.named_parameters():
+            gradient = p.grad + (0.05 * weights[name] if name == "weight" else 0.0)
+            velocity[name] = 0.8 * velocity[name] + gradient
+            weights[name] = weights[name] - lr * (gradient + 0.8 * velocity[name])
+        optimizer.step()
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name])
+
+
+def test_adamw_is_the_published_rule_written_by_hand() -> None:
+    module = small()
+    optimizer = make_optimizer(module, Plan(steps=5, optimizer="adamw", lr=0.1, weight_decay=0.05))
+    weights = {name: p.detach().clone() for name, p in module.named_parameters()}
+    first = {name: torch.zeros_like(value) for name, value in weights.items()}
+    second = {name: torch.zeros_like(value) for name, value in weights.items()}
+    for step in range(1, 5):
+        give_gradients(module, step)
+        for name, p in module.named_parameters():
+            if name == "weight":
+                weights[name] = weights[name] * (1 - 0.1 * 0.05)
+            first[name] = 0.9 * first[name] + 0.1 * p.grad
+            second[name] = 0.999 * second[name] + 0.001 * p.grad**2
+            mean, variance = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
+            weights[name] = weights[name] - 0.1 * mean / (variance.sqrt() + 1e-8)
+        optimizer.step()
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name])
+
+
+def run(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[Tensor]:
+    for step in range(4):
+        give_gradients(module, step)
+        optimizer.step()
+    return [p.detach().clone() for p in module.parameters()]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_state_primed_with_zeros_is_torchs_own_bit_for_bit(name: str) -> None:
+    plan = Plan(steps=4, optimizer=name, lr=0.1, weight_decay=0.05)
+    ours, theirs = small(), small()
+    groups = parameter_groups(theirs, plan.weight_decay)
+    if name == "adamw":
+        reference: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=plan.lr)
+    else:
+        reference = torch.optim.SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=True)
+    optimizer = make_optimizer(ours, plan)
+    assert all(torch.equal(a, b) for a, b in zip(run(optimizer, ours), run(reference, theirs), strict=True))
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert optimizer.state[a].keys() == reference.state[b].keys()
+        assert all(torch.equal(optimizer.state[a][key], reference.state[b][key]) for key in optimizer.state[a])
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_state_exists_before_the_first_step_and_stays_in_place(name: str) -> None:
+    network = Network()
+    optimizer = make_optimizer(network, Plan(steps=1, optimizer=name))
+    assert network.frozen not in optimizer.state
+    assert len(optimizer.state) == len(list(network.parameters())) - 1
+    before = {p: {key: value.data_ptr() for key, value in state.items()} for p, state in optimizer.state.items()}
+    assert all(not value.any() for state in optimizer.state.values() for value in state.values())
+    give_gradients(network, 0)
+    optimizer.step()
+    assert before == {p: {k: v.data_ptr() for k, v in state.items()} for p, state in optimizer.state.items()}
+
+
+def test_sgd_without_momentum_keeps_no_state() -> None:
+    module = small()
+    optimizer = make_optimizer(module, Plan(steps=1, momentum=0.0, lr=0.1, weight_decay=0.0))
+    assert not optimizer.state
+    start = module.weight.detach().clone()
+    give_gradients(module, 0)
+    optimizer.step()
+    torch.testing.assert_close(module.weight.detach(), start - 0.1 * module.weight.grad)
+
+
+def test_set_lr_reaches_every_group() -> None:
+    optimizer = make_optimizer(small(), Plan(steps=1))
+    set_lr(optimizer, 0.125)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.125]
+
+
+def test_set_lr_fills_a_tensor_in_place() -> None:
+    lr = torch.tensor(1.0)
+    optimizer = torch.optim.SGD(parameter_groups(small(), 0.0), lr=lr)
+    held = [group["lr"] for group in optimizer.param_groups]
+    set_lr(optimizer, 0.125)
+    assert all(group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, held, strict=True))
+    assert all(tensor.item() == 0.125 for tensor in held)

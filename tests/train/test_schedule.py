@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from epass.errors import InputError
+from epass.train.schedule import Plan
+
+
+def test_warm_up_is_linear_from_zero_to_the_full_rate() -> None:
+    plan = Plan(steps=100, warmup_steps=4)
+    assert [plan.lr_factor(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
+    assert Plan(steps=100).lr_factor(0) == 1.0
+
+
+def test_cosine_spans_seven_sixteenths_of_pi_after_the_warm_up() -> None:
+    plan = Plan(steps=110, warmup_steps=10)
+    assert plan.lr_factor(60) == pytest.approx(math.cos(7 * math.pi / 32))
+    assert plan.lr_factor(110) == pytest.approx(0.195090, abs=1e-6)
+    factors = [plan.lr_factor(step) for step in range(10, 111)]
+    assert factors == sorted(factors, reverse=True)
+
+
+def test_rate_never_goes_below_zero() -> None:
+    assert Plan(steps=10).lr_factor(1000) >= 0.0
+    assert Plan(steps=10).lr_factor(13) == 0.0  # where the cosine itself is negative
+    assert math.cos(7 * math.pi / 16 * 1.3) < 0
+
+
+def test_a_plan_of_warm_up_only_has_a_rate() -> None:
+    plan = Plan(steps=4, warmup_steps=4)
+    assert [plan.lr_factor(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_reports_and_evaluations_fall_where_the_plan_says() -> None:
+    plan = Plan(steps=25, report_every=4, evaluate_every=10)
+    assert [step for step in range(1, 26) if plan.reports_after(step)] == [4, 8, 10, 12, 16, 20, 24, 25]
+    assert [step for step in range(1, 26) if plan.evaluates_after(step)] == [10, 20, 25]
+
+
+def test_unlabeled_batch_follows_the_ratio() -> None:
+    assert Plan(steps=1, labeled_batch=3, unlabeled_ratio=5).unlabeled_batch == 15
+
+
+@pytest.mark.parametrize("name", ["steps", "labeled_batch", "unlabeled_ratio", "report_every", "evaluate_every"])
+def test_counts_start_at_one(name: str) -> None:
+    with pytest.raises(InputError, match=rf"plan\.{name} must be at least 1, not 0"):
+        Plan(**{"steps": 5, name: 0})
+    Plan(**{"steps": 5, name: 1})
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", 0.0), ("lr", -1.0), ("weight_decay", -1e-9), ("warmup_steps", -1)])
+def test_rates_have_the_right_sign(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"plan\.{name}"):
+        Plan(**{"steps": 5, name: value})
+
+
+@pytest.mark.parametrize("name", ["momentum", "average_momentum"])
+@pytest.mark.parametrize("value", [-0.1, 1.0])
+def test_momenta_lie_between_zero_and_one(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"plan\.{name} lies in"):
+        Plan(**{"steps": 5, name: value})
+    Plan(**{"steps": 5, name: 0.0})

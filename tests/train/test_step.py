@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from epass.method import Batch, Method, Outcome, PseudoLabels, Views
+from epass.methods import METHODS
+from epass.parts.teacher import Average
+from epass.testing import Case, difference, named
+from epass.train.checkpoint import Progress
+from epass.train.optimizer import make_optimizer, set_lr
+from epass.train.schedule import Plan
+from epass.train.step import capture, make_step, observe
+
+
+class Line(Method):
+    """One weight, pulled towards the labels; its memory is what the weight was in `forward`."""
+
+    views = Views(labeled=("weak",), unlabeled=())
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(1, 1, bias=False))
+        nn.init.ones_(self.net.weight)
+        self.register_buffer("seen", torch.zeros(()))
+        self.log: list[tuple[str, float, float]] = []
+
+    def forward(self, batch: Batch) -> Outcome:
+        loss = (self.net(batch.labeled[0]) - batch.labels[:, None]).square().mean()
+        return Outcome({"fit": loss}, {"weight": self.net.weight.detach().sum()}, {"seen": batch.step.float()})
+
+    @torch.no_grad()
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.log.append(("update", self.net.weight.item(), self.seen.item()))
+        self.seen.copy_(memory["seen"])
+
+
+class Follower(Average):
+    log: list[tuple[str, float, float]]
+    method: Line
+
+    def follow(self, module: nn.Module) -> None:
+        self.log.append(("average", module.weight.item(), self.method.seen.item()))
+        super().follow(module)
+
+
+def line_batch(step: int = 5) -> Batch:
+    nothing = torch.empty(0, dtype=torch.int64)
+    return Batch(
+        (torch.tensor([[1.0], [2.0]]),), torch.tensor([3, 6]), (), torch.arange(2), nothing, nothing, torch.tensor(step)
+    )
+
+
+def test_weights_move_then_memory_is_written_then_the_average_follows() -> None:
+    method = Line()
+    average = Follower(method.net, 0.75)
+    average.log, average.__dict__["method"] = method.log, method  # not as a submodule
+    step = make_step(method, torch.optim.SGD(method.net.parameters(), lr=0.1), average)
+    step(line_batch())
+    # mean of (w - 3)^2 and (2w - 6)^2: slope 5 (w - 3) = -10 at w = 1
+    moved = 1 + 0.1 * 10
+    assert method.log == [("update", moved, 0.0), ("average", moved, 5.0)]
+    assert average.module.weight.item() == 0.75 * 1 + 0.25 * moved
+
+
+def test_gradients_do_not_add_up_from_step_to_step() -> None:
+    method = Line()
+    step = make_step(method, torch.optim.SGD(method.net.parameters(), lr=0.1), Average(method.net))
+    step(line_batch())
+    place = method.net.weight.grad.data_ptr()
+    step(line_batch())
+    assert method.net.weight.item() == pytest.approx(2 + 0.1 * 5 * (3 - 2))
+    assert method.net.weight.grad.item() == 0.0
+    assert method.net.weight.grad.data_ptr() == place  # a recorded step adds to the memory it was recorded with
+
+
+def test_outcome_is_detached_and_has_the_metrics() -> None:
+    method = Line()
+    outcome = make_step(method, torch.optim.SGD(method.net.parameters(), lr=0.1), Average(method.net))(line_batch())
+    assert outcome.losses["fit"].item() == 10.0  # before the step, and itself
+    assert outcome.metrics["weight"].item() == 1.0
+    assert not any(value.requires_grad for value in named(outcome).values())
+    assert set(named(outcome)) == {"losses['fit']", "metrics['weight']"}
+
+
+class Doubled(nn.Module):
+    """Another form of a method, as `torch.compile` makes one: it even refuses to be measured."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def __len__(self) -> int:
+        raise TypeError("Line does not support len()")
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome = self.method(batch)
+        return outcome._replace(losses={"fit": 2 * outcome.losses["fit"]})
+
+
+def test_forward_computes_the_outcome_and_the_method_remembers() -> None:
+    method = Line()
+    optimizer = torch.optim.SGD(method.net.parameters(), lr=0.1)
+    step = make_step(method, optimizer, Average(method.net), forward=Doubled(method))
+    assert step(line_batch()).losses["fit"].item() == 20.0
+    assert method.net.weight.item() == 3.0
+    assert method.seen.item() == 5.0
+
+
+def test_observe_counts_what_is_used_known_and_right() -> None:
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    mask = torch.tensor([1.0, 0.5, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0])  # used: 0, 1, 3, 5, 6
+    truth = torch.tensor([0, 2, 2, -1, 1, 2, -1, -1])  # of the used known: 0, 1, 5; right: 0, 5
+    observed = {name: value.item() for name, value in observe(PseudoLabels(labels, mask), truth).items()}
+    assert observed == {"coverage": 5 / 8, "used_known": 3 / 8, "used_right": 2 / 8}
+
+
+def test_an_unknown_truth_is_never_right() -> None:
+    observed = observe(PseudoLabels(torch.tensor([-1, 0]), torch.ones(2)), torch.tensor([-1, -1]))
+    assert (observed["used_known"], observed["used_right"]) == (0.0, 0.0)
+
+
+def test_nothing_is_observed_without_pseudo_labels() -> None:
+    assert observe(None, torch.empty(0)) == {}
+
+
+def test_step_reports_what_it_observes() -> None:
+    case = Case(METHODS["fixmatch"], {"threshold": 0.0})
+    _, step = case.start()
+    batch = case.batch(0)
+    outcome = step(batch)
+    assert outcome.metrics["coverage"] == 1.0
+    assert outcome.metrics["used_known"] == (batch.unlabeled_truth >= 0).float().mean()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", METHODS)
+def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: str) -> None:
+    case = Case(METHODS[name], {"threshold": 0.4} if name in ("comatch", "fixmatch", "simmatch") else {})
+    plan = Plan(steps=6, optimizer=optimizer_name, lr=0.01)
+
+    def start():
+        method = case.build().cuda()
+        progress = Progress(method, Average(method.net, 0.9), make_optimizer(method, plan))
+        return progress, make_step(method, progress.optimizer, progress.average)
+
+    def batch(position: int) -> Batch:
+        return torch.utils._pytree.tree_map(Tensor.cuda, case.batch(position))
+
+    (eager, eager_step), (progress, step) = start(), start()
+    before = {key: value.clone() for key, value in progress.tensors().items()}
+    captured = capture(step, batch(0), list(progress.tensors().values()))
+    assert difference(before, progress.tensors()) is None
+    for position in range(6):
+        for each in (eager, progress):
+            set_lr(each.optimizer, plan.lr / (1 + position))  # a captured step follows the schedule
+        wanted, found = eager_step(batch(position)), captured(batch(position))
+        assert difference(named(wanted), named(found), 1e-4) is None
+    assert difference(eager.tensors(), progress.tensors(), 1e-4) is None
