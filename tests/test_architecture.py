@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "experiment": BELOW_EXPERIMENT,
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE,
+    "cli": EDGE | {"data", "evaluate", "methods", "networks", "train.loop"},  # tables to list and errors to show
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {

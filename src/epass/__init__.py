@@ -1,14 +1,24 @@
-"""Semi-supervised image classification with ensemble projectors: few labels, many images, calibrated answers."""
+"""Semi-supervised image classification with ensemble projectors: few labels, many images, calibrated answers.
 
-from .data import DATASETS, Dataset, from_arrays, open_dataset
-from .errors import InputError
-from .evaluate import score
-from .experiment import build, load_model, run
-from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
-from .methods import METHODS
-from .networks import NETWORKS, Classifier, make_network, predict_jointly
-from .parts.projector import ProjectorEnsemble
-from .recipe import Recipe, read_recipe
+The public names are imported when they are first used, so that `epass --help` and readers of run folders need not wait
+for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .data import DATASETS, Dataset, from_arrays, open_dataset
+    from .errors import InputError
+    from .evaluate import score
+    from .experiment import build, load_model, run
+    from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+    from .methods import METHODS
+    from .networks import NETWORKS, Classifier, make_network, predict_jointly
+    from .parts.projector import ProjectorEnsemble
+    from .recipe import Recipe, read_recipe
+    from .runs import load_run
+    from .testing import check_method
 
 __version__ = "0.1.0"
 
@@ -28,8 +38,10 @@ __all__ = [
     "Recipe",
     "Views",
     "build",
+    "check_method",
     "from_arrays",
     "load_model",
+    "load_run",
     "make_network",
     "open_dataset",
     "predict_jointly",
@@ -37,3 +49,28 @@ __all__ = [
     "run",
     "score",
 ]
+
+_ROOMS = {
+    "data": ("DATASETS", "Dataset", "from_arrays", "open_dataset"),
+    "errors": ("InputError",),
+    "evaluate": ("score",),
+    "experiment": ("build", "load_model", "run"),
+    "method": ("Batch", "Method", "Outcome", "Problem", "PseudoLabels", "Views"),
+    "methods": ("METHODS",),
+    "networks": ("NETWORKS", "Classifier", "make_network", "predict_jointly"),
+    "parts.projector": ("ProjectorEnsemble",),
+    "recipe": ("Recipe", "read_recipe"),
+    "runs": ("load_run",),
+    "testing": ("check_method",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{room}"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

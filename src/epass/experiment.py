@@ -94,7 +94,9 @@ def choose_device(name: str = "auto") -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind = name.partition(":")[0]
     if kind not in ("cpu", "cuda", "mps"):
-        raise InputError(f"Unknown device '{name}': choose one of auto, cpu, cuda (an NVIDIA GPU), mps (an Apple GPU).")
+        if kind == "gpu":
+            raise InputError("Unknown device 'gpu': did you mean 'cuda' (NVIDIA) or 'mps' (Apple)?")
+        raise unknown("device", name, ["auto", "cpu", "cuda", "mps"])
     if kind == "cuda" and not torch.cuda.is_available():
         raise InputError("There is no CUDA device here: use --device cpu or leave the choice to 'auto'.")
     if kind == "mps" and not torch.backends.mps.is_available():

@@ -78,8 +78,11 @@ def stretched(now: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
     if not isinstance(steps, int) or not isinstance(new_steps, int) or steps < 1:
         return {}
     durations = {n: v for n, v in now.items() if n.endswith(("_steps", "_every")) and type(v) is int}
-    # rounded up, so that an interval stays at least 1 and the last one is not followed by a stump
-    return {name: math.ceil(value * new_steps / steps) for name, value in durations.items()}
+    # intervals are rounded up: they stay at least 1 and the last one is not followed by a stump
+    return {
+        name: math.ceil(value * new_steps / steps) if name.endswith("_every") else value * new_steps // steps
+        for name, value in durations.items()
+    }
 
 
 def read_recipe(name_or_file: str) -> Recipe:

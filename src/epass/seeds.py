@@ -7,7 +7,7 @@ _MASK = (1 << 64) - 1
 
 def fold(seed: int, *words: int | str) -> int:
     """Mix integers and names into one 63-bit seed (splitmix64); equal inputs give equal seeds on every machine."""
-    state = seed & _MASK
+    state = _mix(seed & _MASK)  # so that seed and first word cannot stand in for each other
     for word in words:
         number = int.from_bytes(word.encode(), "little") if isinstance(word, str) else word
         while True:  # a long name is folded in eight bytes at a time

@@ -235,19 +235,19 @@ def check_resume(case: Case) -> None:
 def check_compiled(case: Case) -> None:
     """`torch.compile(method, fullgraph=True)` gives the same losses."""
     (_, step), (other, _) = case.start(), case.start()
-    torch._dynamo.reset()
-    try:
-        with catch_warnings():
-            simplefilter("ignore")  # torch warns about itself while it compiles
+    with catch_warnings():
+        simplefilter("ignore")  # torch warns about itself while it compiles
+        torch._dynamo.reset()
+        try:
             compiled = cast(nn.Module, torch.compile(other.method, fullgraph=True, backend="aot_eager"))
             compiled_step = make_step(other.method, other.optimizer, other.average, forward=compiled)
             for position in range(3):
                 eager, traced = named(step(case.batch(position))), named(compiled_step(case.batch(position)))
                 case.keep(eager, traced, "when compiled: let no Python value decide, only tensors.", TOLERANCE)
-    except torch._dynamo.exc.TorchDynamoException as error:
-        raise AssertionError(f"{case.method.__name__} does not compile to one graph: {error}") from error
-    finally:
-        torch._dynamo.reset()
+        except torch._dynamo.exc.TorchDynamoException as error:
+            raise AssertionError(f"{case.method.__name__} does not compile to one graph: {error}") from error
+        finally:
+            torch._dynamo.reset()
 
 
 def check_no_host_sync(case: Case) -> None:

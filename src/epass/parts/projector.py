@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import combinations
 from typing import Literal, cast, get_args
 
@@ -18,6 +19,11 @@ Normalize = Literal["after", "before", "both"]
 def projection_head(in_dim: int, out_dim: int) -> nn.Sequential:
     """One two-layer head with PyTorch's own initialization."""
     return nn.Sequential(nn.Linear(in_dim, in_dim), nn.ReLU(), nn.Linear(in_dim, out_dim))
+
+
+def add_up(tensors: list[Tensor]) -> Tensor:
+    """The sum of equally shaped tensors; `stack().sum(0)` would hand them gradients that share their memory."""
+    return functools.reduce(torch.add, tensors)
 
 
 class ProjectorEnsemble(nn.Module):
@@ -64,7 +70,7 @@ class ProjectorEnsemble(nn.Module):
             outputs = [F.normalize(output.float(), dim=1, eps=self.eps) for output in outputs]
         if self.combine == "concat":
             return torch.cat(outputs, 1)
-        total = torch.stack(outputs).sum(0)
+        total = add_up(outputs)
         return total / len(outputs) if self.combine == "mean" else total
 
     def as_one_mlp(self, features: Tensor) -> Tensor:
@@ -77,7 +83,7 @@ class ProjectorEnsemble(nn.Module):
         total = F.linear(
             hidden.relu(),
             torch.cat([second.weight for _, second in layers], 1),
-            torch.stack([second.bias for _, second in layers]).sum(0),
+            add_up([second.bias for _, second in layers]),
         )
         return total / len(layers) if self.combine == "mean" else total
 

@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, progress: Progress, step: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in progress.tensors().items()}
     path = folder / f"step-{step:08d}.safetensors"
-    write_atomically(path, save(tensors, {"step": str(step), "checksum": checksum(tensors)}))
+    write_atomically(path, save(tensors, {"step": str(step), "checksum": checksum(step, tensors)}))
     for old in checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)
     return path
@@ -57,7 +57,7 @@ def restore_newest(folder: Path, progress: Progress) -> int:
     for path in checkpoints(folder):
         try:
             step, tensors = read_checkpoint(path)
-        except (OSError, SafetensorError, ValueError) as problem:
+        except (OSError, SafetensorError, ValueError, KeyError) as problem:
             warnings.warn(f"{path} is damaged ({problem}); going back to the checkpoint before it.", stacklevel=2)
             continue
         own = progress.tensors()
@@ -76,11 +76,12 @@ def restore_newest(folder: Path, progress: Progress) -> int:
 def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:
     """The step and tensors of a checkpoint, its checksum verified."""
     with safe_open(path, framework="pt") as file:
-        facts = file.metadata() or {}
+        facts: dict[str, str] = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    if facts.get("checksum") != checksum(tensors):
+    step = int(facts["step"])
+    if facts["checksum"] != checksum(step, tensors):
         raise ValueError("its checksum does not match")
-    return int(facts["step"]), tensors
+    return step, tensors
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -89,10 +90,10 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, reverse=True)
 
 
-def checksum(tensors: dict[str, Tensor]) -> str:
-    """SHA-256 over names and bytes."""
-    digest = hashlib.sha256()
+def checksum(step: int, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over everything that counts: the step, and every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(str(step).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

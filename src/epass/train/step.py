@@ -18,7 +18,7 @@ def make_step(
     method: Method, optimizer: torch.optim.Optimizer, average: Average, *, forward: nn.Module | None = None
 ) -> Step:
     """The step of `method`. `forward` computes its outcome where that is its compiled or data-parallel form."""
-    compute = forward or method
+    compute = method if forward is None else forward
 
     def step(batch: Batch) -> Outcome:
         outcome: Outcome = compute(batch)
