@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from .augment import Policy, make_policies, normalize
-from .data import Dataset, Feed, Images, Split, divide, open_dataset
+from .data import Dataset, Feed, Images, Selection, Split, divide, open_dataset
 from .errors import InputError, unknown
 from .evaluate import score
-from .method import Method, Problem
+from .method import Method, Outcome, Problem
 from .methods import METHODS
 from .networks import NETWORKS, Classifier, make_network
 from .parts.projector import ProjectorEnsemble
@@ -28,7 +28,9 @@ from .train.checkpoint import Progress, restore_newest, save_checkpoint
 from .train.loop import NotFiniteError, Report, train
 from .train.optimizer import make_optimizer
 from .train.schedule import Plan
-from .train.step import Step, capture, make_step
+from .train.step import capture, make_step
+
+COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 
 
 def data_settings(
@@ -129,12 +131,27 @@ class Experiment:
     def progress(self) -> Progress:
         return Progress(self.method, self.average, self.optimizer)
 
-    def step(self) -> Step:
-        """The optimization step: one CUDA graph where there is CUDA, plain calls elsewhere."""
-        step = make_step(self.method, self.optimizer, self.average)
-        if self.device.type == "cuda":
-            return capture(step, self.feed(0), list(self.progress.tensors().values()))
-        return step
+    def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """What the loop needs: a step, and a feed of its inputs.
+
+        On CUDA the making of the batch is part of the step, and all of it is one captured graph.
+        """
+        if self.device.type != "cuda":
+            return make_step(self.method, self.optimizer, self.average), self.feed
+        step = make_step(self.method, self.optimizer, self.average, forward=self.forward())
+
+        def work(selection: Selection) -> Outcome:
+            return step(self.feed.batch(selection))
+
+        state = list(self.progress.tensors().values())
+        example = self.feed.select(0)
+        return capture(work, example, state=state, generators=[self.feed.generator]), self.feed.select
+
+    def forward(self) -> Any:
+        """The method itself or, where that pays, its compiled form."""
+        if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
+            return torch.compile(self.method, dynamic=False)
+        return self.method
 
 
 def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
@@ -224,11 +241,11 @@ def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
     """Try a few steps, put everything back, and say how long one takes."""
     tensors = list(experiment.progress.tensors().values())
     before = [tensor.detach().clone() for tensor in tensors]
-    step = experiment.step()
+    step, feed = experiment.pipeline()
     seconds: list[float] = []
     while len(seconds) < 12 and sum(seconds) < patience:
         started = time.perf_counter()
-        outcome = step(experiment.feed(len(seconds)))
+        outcome = step(feed(len(seconds)))
         outcome.loss.item()
         seconds.append(time.perf_counter() - started)
     with torch.no_grad():
@@ -271,7 +288,7 @@ def run(
         home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
     rows = home.metrics()
     spent, started = (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
-    for report in train(experiment.step(), experiment.feed, experiment.optimizer, experiment.plan, start=start):
+    for report in train(*experiment.pipeline(), experiment.optimizer, experiment.plan, start=start):
         values = dict(report.values)
         if experiment.plan.evaluates_after(report.step):
             logits = predict(experiment.average, experiment.split.test, experiment.dataset, experiment.device)

@@ -151,7 +151,7 @@ def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: s
 
     (eager, eager_step), (progress, step) = start(), start()
     before = {key: value.clone() for key, value in progress.tensors().items()}
-    captured = capture(step, batch(0), list(progress.tensors().values()))
+    captured = capture(step, batch(0), state=list(progress.tensors().values()))
     assert difference(before, progress.tensors()) is None
     for position in range(6):
         for each in (eager, progress):

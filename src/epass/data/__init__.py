@@ -11,7 +11,7 @@ from .arrays import from_arrays, open_npz
 from .dataset import Dataset
 from .decode import Progress
 from .digits import open_digits
-from .feed import Feed
+from .feed import Feed, Selection
 from .folder import open_folder
 from .images import Images, ImageSource, join
 from .sampling import Order, Shuffle
@@ -26,6 +26,7 @@ __all__ = [
     "Images",
     "Order",
     "Progress",
+    "Selection",
     "Shuffle",
     "Split",
     "balanced_split",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,14 @@ from ..method import Batch, Views
 from ..seeds import fold
 from .images import ImageSource
 from .sampling import Order, Shuffle
+
+
+class Selection(NamedTuple):
+    """Which images a step sees."""
+
+    labeled_index: Tensor  # (B,) this process's positions in the labeled set
+    unlabeled_index: Tensor  # (U,) and in the unlabeled set
+    step: Tensor  # () int64
 
 
 class Feed:
@@ -56,35 +65,43 @@ class Feed:
 
     def __call__(self, step: int) -> Batch:
         """The batch of this step, a function of (seed, step) only."""
+        return self.batch(self.select(step))
+
+    def select(self, step: int) -> Selection:
+        """What the host decides about a step: which images, and the state of the generator that `batch` draws from."""
         self.generator.manual_seed(fold(self.seed, "draws", step))
-        labeled_index, labeled = self._side(self.labeled, self.labeled_order, self.views.labeled, step)
-        unlabeled_index, unlabeled = self._side(self.unlabeled, self.unlabeled_order, self.views.unlabeled, step)
-        return Batch(
-            labeled=labeled,
-            labels=self.labeled.labels.index_select(0, labeled_index),
-            unlabeled=unlabeled,
-            labeled_index=labeled_index,
-            unlabeled_index=unlabeled_index,
-            unlabeled_truth=self.unlabeled.labels.index_select(0, unlabeled_index),
+        mine = slice(rank(), None, world_size())
+        none = torch.empty(0, dtype=torch.int64, device=self.device)
+        return Selection(
+            labeled_index=self.labeled_order.take(step)[mine],
+            unlabeled_index=none if self.unlabeled_order is None else self.unlabeled_order.take(step)[mine],
             step=torch.full((), step, dtype=torch.int64, device=self.device),
         )
 
-    def _side(
-        self, images: ImageSource, order: Shuffle | None, names: tuple[str, ...], step: int
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """This process's positions in `images`, and its rows of every view."""
-        if order is None:
-            return torch.empty(0, dtype=torch.int64, device=self.device), ()
-        mine = slice(rank(), None, world_size())
-        index = order.take(step)[mine]
-        pixels = images.take(index)
-        views = []
+    def batch(self, selection: Selection) -> Batch:
+        """What the device does about it: gather, draw, augment, normalize, all in shapes that never change."""
+        labeled_index, unlabeled_index, step = selection
+        return Batch(
+            labeled=self._views(self.labeled, labeled_index, self.views.labeled),
+            labels=self.labeled.labels.index_select(0, labeled_index),
+            unlabeled=self._views(self.unlabeled, unlabeled_index, self.views.unlabeled),
+            labeled_index=labeled_index,
+            unlabeled_index=unlabeled_index,
+            unlabeled_truth=self.unlabeled.labels.index_select(0, unlabeled_index),
+            step=step,
+        )
+
+    def _views(self, images: ImageSource, index: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """This process's rows of every view of the images at `index`."""
+        if not names:
+            return ()
+        mine, pixels, views = slice(rank(), None, world_size()), images.take(index), []
         for name in names:
             # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
-            draws = self.policies[name].draw(order.batch_size, self.generator)
+            draws = self.policies[name].draw(len(index) * world_size(), self.generator)
             draws = type(draws)(*(value[mine] for value in draws))
             views.append(normalize(self.policies[name].apply(pixels, draws), self.mean, self.std))
-        return index, tuple(views)
+        return tuple(views)
 
 
 def _check_batch(side: str, size: int) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from ..method import Batch, Outcome
+from ..method import Outcome
 from .optimizer import set_lr
 from .schedule import Plan
-from .step import Step
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,17 @@ class NotFiniteError(ArithmeticError):
 
 
 def train(
-    step_fn: Step, feed: Callable[[int], Batch], optimizer: torch.optim.Optimizer, plan: Plan, *, start: int = 0
+    step_fn: Callable[[T], Outcome],
+    feed: Callable[[int], T],
+    optimizer: torch.optim.Optimizer,
+    plan: Plan,
+    *,
+    start: int = 0,
 ) -> Iterator[Report]:
-    """Train from step `start` to the end of the plan. The host waits for the device only at a report."""
+    """Train from step `start` to the end of the plan. The host waits for the device only at a report.
+
+    `feed` gives a step's input, usually a batch, and `step_fn` takes it.
+    """
     window = Window(start)
     for step in range(start, plan.steps):
         lr = plan.lr * plan.lr_factor(step)

@@ -25,6 +25,7 @@ class Plan:
     report_every: int = 100
     evaluate_every: int = 1000
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"  # only where there is CUDA; it takes a minute or two at the start
 
     def __post_init__(self) -> None:
         for name in ("steps", "labeled_batch", "unlabeled_ratio", "report_every", "evaluate_every"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_map
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
 
+T = TypeVar("T")
 Step = Callable[[Batch], Outcome]
 
 
@@ -44,11 +46,13 @@ def observe(pseudo: PseudoLabels | None, truth: Tensor) -> dict[str, Tensor]:
     return {"coverage": used.mean(), "used_known": known.mean(), "used_right": right.mean()}
 
 
-def capture(step: Step, example: Batch, state: Sequence[Tensor]) -> Step:
-    """Record `step` as a CUDA graph and return a step that replays it.
+def capture(
+    work: Callable[[T], Outcome], example: T, *, state: Sequence[Tensor], generators: Sequence[torch.Generator] = ()
+) -> Callable[[T], Outcome]:
+    """Record `work` (a step, or the making of its batch and the step) as one CUDA graph and return what replays it.
 
-    Recording runs the step a few times, so the tensors of `state` (weights, memories, averages, optimizer state) are
-    put back to what they were before.
+    Recording runs the work a few times, so the tensors of `state` (weights, memories, averages, optimizer state) are
+    put back to what they were before. A replay draws from `generators` as they are seeded when it starts.
     """
     static = tree_map(torch.clone, example)
     before = [tensor.detach().clone() for tensor in state]
@@ -56,17 +60,19 @@ def capture(step: Step, example: Batch, state: Sequence[Tensor]) -> Step:
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):  # allocates what must not move: gradients, optimizer state, workspaces
-            step(static)
+            work(static)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
-        outcome = step(static)
+        outcome = work(static)
     with torch.no_grad():
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
 
-    def replay(batch: Batch) -> Outcome:
-        tree_map(lambda slot, new: slot.copy_(new), static, batch)
+    def replay(inputs: T) -> Outcome:
+        tree_map(lambda slot, new: slot.copy_(new), static, inputs)
         graph.replay()
         return outcome
 
