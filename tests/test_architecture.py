@@ -23,11 +23,12 @@ PACKAGE = Path(epass.__file__).parent
 
 EVERYONE = {"errors", "files"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
-BELOW_EXPERIMENT = CORE | {"evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "runs", "report", "recipe"}
+BELOW_EXPERIMENT = CORE | {"device", "evaluate", "runs", "report", "recipe"}
+EDGE = {"experiment", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "device": set(),
     "recipe": set(),
     "method": set(),
     "distributed": set(),
@@ -44,12 +45,13 @@ ROOMS: dict[str, set[str]] = {
     "experiment": BELOW_EXPERIMENT,
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE | {"data", "evaluate", "methods", "networks", "train.loop"},  # tables to list and errors to show
+    "cli": EDGE | {"data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},  # to list and to show
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "device": {"torch"},
     "recipe": set(),
     "method": {"torch"},
     "distributed": {"torch"},

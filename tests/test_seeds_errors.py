@@ -38,7 +38,7 @@ def test_any_integer_and_name_gives_a_seed_that_torch_takes(seed: int, word: int
     assert 0 <= fold(seed, word) < 2**63
 
 
-def test_neighbouring_steps_share_no_bits_on_average() -> None:
+def test_neighboring_steps_share_no_bits_on_average() -> None:
     distances = [(fold(0, "weak", step) ^ fold(0, "weak", step + 1)).bit_count() for step in range(200)]
     assert 30 < sum(distances) / len(distances) < 33
 

@@ -13,7 +13,7 @@ class InputError(ValueError):
 def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """The error for a `name` that is not among `choices`, with the near miss or, failing that, all of them."""
     known = sorted(choices)
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(known)}."
     return InputError(f"Unknown {kind} '{name}': {hint}")
 

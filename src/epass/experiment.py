@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from .augment import Policy, make_policies, normalize
-from .data import Dataset, Feed, Images, Selection, Split, divide, open_dataset
+from .data import Dataset, Feed, Images, Selection, Split, divide, open_dataset, render
+from .device import choose_device, choose_precision
 from .errors import InputError, unknown
 from .evaluate import score
-from .method import Method, Outcome, Problem
+from .method import Batch, Method, Outcome, Problem
 from .methods import METHODS
 from .networks import NETWORKS, Classifier, make_network
 from .parts.projector import ProjectorEnsemble
@@ -56,25 +59,23 @@ def check_recipe(recipe: Recipe) -> None:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
     check_table("data", recipe.data, arguments(data_settings))
     method_name, net_name = recipe.method.get("name"), recipe.net.get("name")
-    if method_name not in METHODS:
+    if not isinstance(method_name, str) or method_name not in METHODS:
         raise unknown("method", str(method_name), METHODS)
-    if net_name not in NETWORKS:
+    if not isinstance(net_name, str) or net_name not in NETWORKS:
         raise unknown("network", str(net_name), NETWORKS)
     cls = METHODS[method_name]
     check_table("method", without(recipe.method, "name"), arguments(cls))
     net_schema = arguments(NETWORKS[net_name])
     check_table("net", without(recipe.net, "name"), without(net_schema, "in_channels"))
     check_table("plan", recipe.plan, arguments(Plan))
-    check_table("augment", recipe.augment, {k: p.replace(default=None) for k, p in arguments(make_policies).items()})
+    policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
+    check_table("augment", recipe.augment, policy_schema, least_count=0)
     if recipe.projector is not None:
         if not takes_projector(cls):
             able = ", ".join(name for name, other in METHODS.items() if takes_projector(other))
             raise InputError(f"'{method_name}' has no embedding and so takes no projector: use one of {able}.")
         schema = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"].replace(annotation=int)}
         check_table("projector", recipe.projector, schema | arguments(ProjectorEnsemble))
-        for key in ("out_dim", "size"):
-            if recipe.projector.get(key, 1) < 1:
-                raise InputError(f"projector.{key} must be at least 1, not {recipe.projector[key]}.")
     plan = Plan(**recipe.plan)
     for name, parameter in arguments(cls).items():
         duration = recipe.method.get(name, parameter.default)
@@ -88,28 +89,6 @@ def check_recipe(recipe: Recipe) -> None:
 def without(table: Any, key: str) -> dict[str, Any]:
     """A copy of a table that lacks one key."""
     return {name: value for name, value in table.items() if name != key}
-
-
-def choose_device(name: str = "auto") -> torch.device:
-    """A device by name; "auto" takes CUDA, then Apple's, then the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    kind = name.partition(":")[0]
-    if kind not in ("cpu", "cuda", "mps"):
-        if kind == "gpu":
-            raise InputError("Unknown device 'gpu': did you mean 'cuda' (NVIDIA) or 'mps' (Apple)?")
-        raise unknown("device", name, ["auto", "cpu", "cuda", "mps"])
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError("There is no CUDA device here: use --device cpu or leave the choice to 'auto'.")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise InputError("There is no MPS device here: use --device cpu or leave the choice to 'auto'.")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"'{name}' is not a device: write {kind}, or {kind}:0 for the first one.") from None
-    if kind == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"There is no {name} here: the last CUDA device is cuda:{torch.cuda.device_count() - 1}.")
-    return device
 
 
 @dataclass(frozen=True)
@@ -132,26 +111,37 @@ class Experiment:
         return Progress(self.method, self.average, self.optimizer)
 
     def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
-        """What the loop needs: a step, and a feed of its inputs.
-
-        On CUDA the making of the batch is part of the step, and all of it is one captured graph.
-        """
+        """What the loop needs: a step, and a feed of its inputs. On CUDA both together are one captured graph."""
         if self.device.type != "cuda":
-            return make_step(self.method, self.optimizer, self.average), self.feed
-        step = make_step(self.method, self.optimizer, self.average, forward=self.forward())
+            return make_step(self.method, self.optimizer, self.average), self.batch
+        if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
+            try:
+                return self.captured(compiled=True), self.feed.select
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as problem:  # whatever a compiler trips over: the run works without it
+                reason = str(problem).partition("\n")[0]
+                warnings.warn(f"Compiling failed ({reason}); going on without it, more slowly.", stacklevel=2)
+        return self.captured(compiled=False), self.feed.select
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, on the device that trains."""
+        batch: Batch = tree_map(lambda tensor: tensor.to(self.device), self.feed(step))
+        return batch
+
+    def captured(self, *, compiled: bool) -> Callable[[Selection], Outcome]:
+        """The making of a batch and the step on it, as one CUDA graph."""
+        torch.backends.cudnn.benchmark = True  # shapes never change, so a search for the fastest kernels pays
+        warnings.filterwarnings("ignore", message="TensorFloat32")  # similarities are kept in full float32 on purpose
+        self.feed.render = torch.compile(render, dynamic=False) if compiled else render
+        forward = torch.compile(self.method, dynamic=False) if compiled else self.method
+        step = make_step(self.method, self.optimizer, self.average, forward=cast(nn.Module, forward))
 
         def work(selection: Selection) -> Outcome:
             return step(self.feed.batch(selection))
 
         state = list(self.progress.tensors().values())
-        example = self.feed.select(0)
-        return capture(work, example, state=state, generators=[self.feed.generator]), self.feed.select
-
-    def forward(self) -> Any:
-        """The method itself or, where that pays, its compiled form."""
-        if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
-            return torch.compile(self.method, dynamic=False)
-        return self.method
+        return capture(work, self.feed.select(0), state=state, generators=[self.feed.generator])
 
 
 def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
@@ -179,9 +169,15 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         )
         parts = [ProjectorEnsemble(net.num_features, **(recipe.projector or {}))] if takes_projector(cls) else []
         make: Callable[..., Method] = cls
-        method = make(net, problem, *parts, **without(recipe.method, "name")).to(device).train()
-    average = Average(net, plan.average_momentum).to(device)
-    net.precision = precision_on(device, plan)
+        net.precision = choose_precision(device, plan.precision)
+        method = make(net, problem, *parts, **without(recipe.method, "name")).train()
+    method.to(device)
+    if device.type == "cuda":
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
+    # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
+    home = torch.device("cpu") if device.type == "mps" else device
+    average = Average(net, plan.average_momentum)
+    cast(Classifier, average.module).precision = torch.float32  # what is kept is tested as it will be used
     return Experiment(
         recipe=recipe,
         plan=plan,
@@ -193,8 +189,8 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         average=average,
         optimizer=make_optimizer(method, plan),
         feed=Feed(
-            split.labeled.to(device),
-            split.unlabeled.to(device),
+            split.labeled.to(home),
+            split.unlabeled.to(home),
             cls.views,
             policies_for(recipe, dataset),
             mean=dataset.mean,
@@ -203,7 +199,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
             unlabeled_batch=plan.unlabeled_batch,
             seed=recipe.seed,
             order=recipe.data.get("order", "seed"),
-            device=device,
+            device=home,
         ),
     )
 
@@ -219,14 +215,6 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     """The data set's own augmentation with the recipe's changes."""
     settings: dict[str, Any] = {**dataset.augment, **recipe.augment}
     return make_policies(**settings)
-
-
-def precision_on(device: torch.device, plan: Plan) -> torch.dtype:
-    """What the network computes in: bfloat16 where the device is made for it, unless the plan says otherwise."""
-    if plan.precision == "auto":
-        capable = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if capable else torch.float32
-    return torch.bfloat16 if plan.precision == "bfloat16" else torch.float32
 
 
 @torch.no_grad()
@@ -284,8 +272,8 @@ def run(
         home.truncate_metrics(start)
     else:
         home.create(force)
-        home.write_text("recipe.toml", recipe.to_toml())
         home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
+        home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
     rows = home.metrics()
     spent, started = (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
     for report in train(*experiment.pipeline(), experiment.optimizer, experiment.plan, start=start):

@@ -44,7 +44,8 @@ class Recipe:
         """The recipe with dotted names set; None removes a key.
 
         A new `plan.steps` stretches every duration and interval of the recipe (`*_steps`, `*_every`) in proportion,
-        except those set here too, so that a shortened run keeps its shape.
+        except those set here too, so that a shortened run keeps its shape. The averaged weights of a short run
+        remember less (`plan.average_momentum`): they would still be the first, random ones otherwise.
         """
         settings = {**stretched(self.flat(), settings), **settings}
         tables: dict[str, Any] = {name: dict(getattr(self, name) or {}) for name in TABLES}
@@ -54,7 +55,7 @@ class Recipe:
             if name in ("seed", "source"):
                 changes[name] = value
             elif table not in TABLES or not key:
-                raise unknown("setting", name, [*self.flat(), "seed"])
+                raise unknown("setting", name, self.flat())
             elif value is None:
                 tables[table].pop(key, None)
             else:
@@ -75,14 +76,21 @@ class Recipe:
 def stretched(now: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The durations that follow when `settings` changes the number of steps."""
     steps, new_steps = now.get("plan.steps"), settings.get("plan.steps")
-    if not isinstance(steps, int) or not isinstance(new_steps, int) or steps < 1:
+    if not isinstance(steps, int) or not isinstance(new_steps, int) or min(steps, new_steps) < 1:
         return {}
     durations = {n: v for n, v in now.items() if n.endswith(("_steps", "_every")) and type(v) is int}
     # intervals are rounded up: they stay at least 1 and the last one is not followed by a stump
-    return {
+    follow: dict[str, Any] = {
         name: math.ceil(value * new_steps / steps) if name.endswith("_every") else value * new_steps // steps
         for name, value in durations.items()
     }
+    if {"plan.report_every", "plan.evaluate_every"} <= follow.keys():  # reports fall on tests, not beside them
+        report = settings.get("plan.report_every", follow["plan.report_every"])
+        if type(report) is int and report > 0:
+            follow["plan.evaluate_every"] = math.ceil(follow["plan.evaluate_every"] / report) * report
+    if isinstance(now.get("plan.average_momentum"), float):  # averaged weights remember at most a sixth of the run
+        follow["plan.average_momentum"] = max(0.0, min(now["plan.average_momentum"], 1 - 6 / new_steps))
+    return follow
 
 
 def read_recipe(name_or_file: str) -> Recipe:
@@ -94,7 +102,11 @@ def read_recipe(name_or_file: str) -> Recipe:
         raise unknown("recipe", name_or_file, builtin_recipes())
     elif not path.is_file():
         raise InputError(f"There is no recipe file {path}.")
-    return parse_recipe(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not valid TOML: it is not even text.") from None
+    return parse_recipe(text, str(path))
 
 
 def builtin_recipes() -> dict[str, Path]:
@@ -150,12 +162,16 @@ def toml_value(value: Any) -> str:
     """One value in TOML; recipes hold numbers, texts, booleans and lists of these."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return repr(int(value))
+    if isinstance(value, float):
+        return repr(float(value))  # numpy's numbers, too, are written as plain ones
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
-    return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return str(value)  # dates and times, which TOML knows and no setting takes
 
 
 def arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -166,8 +182,11 @@ def arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]) -> None:
-    """Refuse keys that `schema` does not know and values of another type than it declares."""
+def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter], *, least_count: int = 1) -> None:
+    """Refuse keys that `schema` does not know, and values of another type than it declares or below what makes sense.
+
+    No number is negative; whole numbers are counts of at least `least_count`, durations (`*_steps`) may be 0.
+    """
     for key, value in table.items():
         if key not in schema:
             if not schema:
@@ -176,6 +195,10 @@ def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]
         expected = schema[key].annotation
         if not fits(value, expected):
             raise InputError(f"{name}.{key} is {describe(expected)}, not {toml_value(value)}.")
+        counts = not fits(0.5, expected) and not key.endswith("_steps")
+        least = least_count if counts else 0
+        if type(value) in (int, float) and value < least:
+            raise InputError(f"{name}.{key} must be at least {least}, not {value}.")
     for key, parameter in schema.items():
         if parameter.default is parameter.empty and key not in table:
             raise InputError(f"{name}.{key} is missing: {describe(parameter.annotation)}.")

@@ -322,6 +322,7 @@ def _train_replica(rank: int, name: str, cases: list[Case]) -> None:
     for number, case in enumerate(cases):
         for kind, batch_norm in (("norm", True), ("plain", False)):
             save_file(_trace(case, batch_norm=batch_norm, rank=rank), f"{name}/{number}-{kind}-{rank}")
+    dist.barrier()  # who leaves early closes connections that the other may still read
     dist.destroy_process_group()
 
 

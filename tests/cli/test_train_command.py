@@ -21,7 +21,7 @@ def test_the_plan_comes_first(trained: Trained) -> None:
     lines = [" ".join(line.split()) for line in plan.splitlines()]
 
     assert lines[0] == "Plan"
-    assert "data digits, 10 classes, grey images of 8 x 8 pixels" in lines
+    assert "data digits, 10 classes, gray images of 8 x 8 pixels" in lines
     assert "labeled 40 images: 4 per class" in lines
     assert "unlabeled 1,442 images" in lines
     assert "test 355 images" in lines
@@ -71,9 +71,9 @@ def test_flags_change_the_recipe_and_set_comes_last(epass: Epass) -> None:
     recipe = recipe_of(Path("runs/digits-simmatch-3"))
     assert recipe["seed"] == 3
     assert recipe["data"] == {"name": "digits", "labels": 30, "image_size": 10}
-    # two of six steps: durations shrink to a third, except the one that was set
+    # two of six steps: durations and intervals shrink to a third, except the one that was set
     assert recipe["plan"] | {"steps": 2, "evaluate_every": 1, "report_every": 2, "lr": 0.01} == recipe["plan"]
-    assert recipe["method"]["warmup_steps"] == 1
+    assert recipe["method"]["warmup_steps"] == 0  # a third of 2: durations are rounded down
 
 
 def test_another_method_starts_from_its_own_defaults(epass: Epass) -> None:

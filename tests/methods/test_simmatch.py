@@ -116,7 +116,7 @@ def test_row_12b_simmatch_aggregate_smooth_and_instance_loss() -> None:
     )
 
     batch, strong = row_12_batch()
-    row_12_method(0.0)(batch).losses["unlabeled"].backward()  # nothing is left but what the neighbours say
+    row_12_method(0.0)(batch).losses["unlabeled"].backward()  # nothing is left but what the neighbors say
     torch.testing.assert_close(
         class_targets(strong)[0], torch.tensor([0.772742, 0.227186, 0.000071]), rtol=1e-4, atol=1e-6
     )

@@ -250,7 +250,10 @@ def test_embeddings_are_float32_whatever_the_network_runs_in(normalize: str) -> 
         ({"size": 0}, "A projector ensemble needs at least one head, not 0."),
         ({"size": -2}, "A projector ensemble needs at least one head, not -2."),
         ({"combine": "median"}, "Unknown way to combine heads 'median': did you mean 'mean'?"),
-        ({"normalize": "never"}, "Unknown place of the normalization 'never': did you mean 'before'?"),
+        (
+            {"normalize": "never"},
+            "Unknown place of the normalization 'never': choose one of: after, before, both.",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_with_a_sentence(settings: dict[str, object], sentence: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Pillow's 16-bit weights of red, green and blue in the grey value (ITU-R 601-2).
+# Pillow's 16-bit weights of red, green and blue in the gray value (ITU-R 601-2).
 LUMINANCE = (19595, 38470, 7471)
 
 
 def remap(pixels: Tensor, *, auto_contrast: Tensor, equalize: Tensor, bits: Tensor, threshold: Tensor) -> Tensor:
-    """Send every channel of each image through its own table of 256 grey levels.
+    """Send every channel of each image through its own table of 256 gray levels.
 
     Every parameter is (N,), and at most one of the four departs from its neutral value for an image.
 
@@ -54,25 +54,25 @@ def remap(pixels: Tensor, *, auto_contrast: Tensor, equalize: Tensor, bits: Tens
 
 
 def enhance(pixels: Tensor, *, brightness: Tensor, color: Tensor, contrast: Tensor, sharpness: Tensor) -> Tensor:
-    """Blend each image with its black, grey, flat or smoothed version, `ImageEnhance` of Pillow.
+    """Blend each image with its black, gray, flat or smoothed version, `ImageEnhance` of Pillow.
 
     Every factor is (N,) in [0, 1], one is neutral, and at most one of the four is not one for an image.
 
     Args:
         pixels: (N, C, H, W) uint8 images.
         brightness: Share kept against black.
-        color: Share kept against the grey image; an image of one channel is its own grey image.
-        contrast: Share kept against the mean grey level.
+        color: Share kept against the gray image; an image of one channel is its own gray image.
+        contrast: Share kept against the mean gray level.
         sharpness: Share kept against the 3 x 3 smoothed image.
 
     Returns:
         (N, C, H, W) uint8 images.
     """
     original = pixels.to(torch.int16)
-    grey = _luminance(pixels)
+    gray = _luminance(pixels)
     count = pixels.shape[2] * pixels.shape[3]
-    mean = (2 * grey.sum((2, 3), keepdim=True) + count).div(2 * count, rounding_mode="floor").to(torch.int16)
-    flat = (grey * _per_image(color < 1)).add_(mean * _per_image(contrast < 1))
+    mean = (2 * gray.sum((2, 3), keepdim=True) + count).div(2 * count, rounding_mode="floor").to(torch.int16)
+    flat = (gray * _per_image(color < 1)).add_(mean * _per_image(contrast < 1))
     sharp = _per_image(sharpness < 1).to(torch.int16)
     gap = (flat - original).mul_(1 - sharp).add_(_smoothing(original).mul_(sharp))
     # Pillow's degenerate + factor * (original - degenerate), rounded at the same places.
@@ -103,7 +103,7 @@ def _smoothing(original: Tensor) -> Tensor:
     """What `ImageFilter.SMOOTH`, a 3 x 3 mean with the centre counted five times, adds to int16 images.
 
     Nothing at the border, where Pillow keeps the pixels; so the sums may roll over the flat memory, which is the
-    fastest way, and what they carry over from the neighbouring row or image does not matter.
+    fastest way, and what they carry over from the neighboring row or image does not matter.
     """
     height, width = original.shape[-2:]
     column = original.roll(width).add_(original).add_(original.roll(-width))

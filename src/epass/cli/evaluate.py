@@ -42,8 +42,9 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Test a trained model, on the run's own test images or on other ones."""
+    from ..device import choose_device
     from ..evaluate import score
-    from ..experiment import choose_device, load_model, predict
+    from ..experiment import load_model, predict
 
     place = choose_device(device)
     net, model = load_model(run)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float) -> dict[str, str]:
-    """The plan of a run, by name."""
-    from ..experiment import precision_on
+def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, done: int = 0) -> dict[str, str]:
+    """The plan of a run, by name; `done` steps of it were made earlier."""
+    from ..device import choose_precision
     from ..networks import count_parameters
 
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
@@ -27,19 +27,19 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float) ->
     seen = f"each labeled image {times(plan.steps * plan.labeled_batch / len(split.labeled))}"
     if uses_unlabeled:
         seen += f", each unlabeled image {times(plan.steps * plan.unlabeled_batch / len(split.unlabeled))}"
-    precision = str(precision_on(experiment.device, plan)).removeprefix("torch.")
+    precision = str(choose_precision(experiment.device, plan.precision)).removeprefix("torch.")
     return {
-        "data": f"{dataset.name}, {len(dataset.classes)} classes, {'grey' if channels == 1 else 'color'} images of "
+        "data": f"{dataset.name}, {len(dataset.classes)} classes, {'gray' if channels == 1 else 'color'} images of "
         f"{height} x {width} pixels",
         "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, dataset.classes)}",
         "unlabeled": images(len(split.unlabeled)) + ("" if uses_unlabeled else ", which this method does not look at"),
         "test": images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_method(experiment.recipe),
         "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
-        "steps": f"{plan.steps:,}, each with {batch} images",
+        "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}",
-        "time": f"about {duration(max(1.0, plan.steps * seconds_per_step))}",
+        "time": f"about {duration(max(1.0, (plan.steps - done) * seconds_per_step))}",
         "run folder": str(folder),
     }
 

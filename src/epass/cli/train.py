@@ -104,14 +104,30 @@ def train(
     console = screen()
     try:
         experiment, seconds_per_step = prepare(request, base, device, seconds, console)
-        show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step))
+        done = steps_kept(home) if resume else 0
+        show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
         follow(experiment, home, resume, force, seconds_per_step, console)
         finish(experiment, home, console)
+    except RuntimeError as problem:
+        if type(problem).__name__ != "OutOfMemoryError":  # by name: torch is not imported before it is needed
+            raise
+        batch = compose(request, base).plan.get("labeled_batch", 64)
+        raise InputError(
+            f"The batch does not fit into the memory of the device: lower plan.labeled_batch from {batch} to "
+            f"{max(1, batch // 2)} (--set plan.labeled_batch={max(1, batch // 2)})."
+        ) from None
     except KeyboardInterrupt:
         again = shlex.join(["epass", "train", "--resume", "--out", str(home.path)])
         device_flag = "" if device == "auto" else f" --device {device}"
         complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
         raise typer.Exit(130) from None
+
+
+def steps_kept(home: RunFolder) -> int:
+    """The step of the newest checkpoint in a run folder, 0 without one."""
+    from ..train.checkpoint import checkpoints
+
+    return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
 
 
 def recipe_of(folder: Path | None) -> Recipe:
@@ -137,7 +153,8 @@ def prepare(
 ) -> tuple[Experiment, float]:
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
     from ..data import open_dataset
-    from ..experiment import build, choose_device, seconds_per_step
+    from ..device import choose_device
+    from ..experiment import build, seconds_per_step
 
     recipe, place = compose(request, base), choose_device(device)
     with reading(console) as progress:

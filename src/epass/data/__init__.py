@@ -11,7 +11,7 @@ from .arrays import from_arrays, open_npz
 from .dataset import Dataset
 from .decode import Progress
 from .digits import open_digits
-from .feed import Feed, Selection
+from .feed import Feed, Selection, render
 from .folder import open_folder
 from .images import Images, ImageSource, join
 from .sampling import Order, Shuffle
@@ -34,6 +34,7 @@ __all__ = [
     "from_arrays",
     "join",
     "open_dataset",
+    "render",
 ]
 
 
@@ -49,7 +50,7 @@ class BuiltIn:
 DATASETS: dict[str, BuiltIn] = {
     "digits": BuiltIn(
         open_digits,
-        summary="1,797 handwritten digits, grey, 8 x 8 pixels, 10 classes",
+        summary="1,797 handwritten digits, gray, 8 x 8 pixels, 10 classes",
         needs="nothing: the images come with scikit-learn",
     ),
 }

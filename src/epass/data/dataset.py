@@ -30,7 +30,7 @@ def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     """Mean and standard deviation per channel of uint8 (N, C, H, W) pixels, on the scale [0, 1].
 
     They come from exact counts of the 256 levels, so neither the number of images nor the machine changes a digit. A
-    channel that never varies gets one grey level as its deviation, so that normalizing does not divide by zero.
+    channel that never varies gets one gray level as its deviation, so that normalizing does not divide by zero.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []

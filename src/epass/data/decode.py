@@ -56,7 +56,7 @@ def decode(path: Path, image_size: int) -> Tensor:
 def _to_rgb(image: Image) -> Image:
     from PIL import Image as Pillow
 
-    if image.mode.startswith("I"):  # Pillow would clip 16-bit grey at 255, which turns most of it white
+    if image.mode.startswith("I"):  # Pillow would clip 16-bit gray at 255, which turns most of it white
         levels = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:  # what lies under transparent pixels is arbitrary, often black on black

@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn: 1,797 grey images of 8 x 8 pixels, nothing to download.
+"""The handwritten digits that come with scikit-learn: 1,797 gray images of 8 x 8 pixels, nothing to download.
 
 E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
 """
@@ -17,7 +17,7 @@ def open_digits(image_size: int | None = None) -> Dataset:
     """The digits, divided into 1,442 training and 355 test images.
 
     The division never changes: of every class, in scikit-learn's order, the last fifth (rounded down) is the test set.
-    The grey levels 0 to 16 become round(level * 255 / 16), halves rounded up.
+    The gray levels 0 to 16 become round(level * 255 / 16), halves rounded up.
     """
     from sklearn.datasets import load_digits
 

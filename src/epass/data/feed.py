@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..augment import Policy, normalize
+from ..augment import Draws, Policy, normalize
 from ..distributed import rank, world_size
 from ..errors import InputError, unknown
 from ..method import Batch, Views
@@ -54,6 +54,7 @@ class Feed:
         self.device = torch.device(device)
         self.mean, self.std = torch.tensor(mean, device=self.device), torch.tensor(std, device=self.device)
         self.generator = torch.Generator(self.device)
+        self.render = render  # whoever runs this on a GPU may put the compiled form here
         self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.device, order)
         self.unlabeled_order = None
         if views.unlabeled:
@@ -100,8 +101,13 @@ class Feed:
             # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
             draws = self.policies[name].draw(len(index) * world_size(), self.generator)
             draws = type(draws)(*(value[mine] for value in draws))
-            views.append(normalize(self.policies[name].apply(pixels, draws), self.mean, self.std))
+            views.append(self.render(self.policies[name], pixels, draws, self.mean, self.std))
         return tuple(views)
+
+
+def render(policy: Policy, pixels: Tensor, draws: Draws, mean: Tensor, std: Tensor) -> Tensor:
+    """One normalized view of uint8 images; a pure function, so that it can be compiled as one piece."""
+    return normalize(policy.apply(pixels, draws), mean, std)
 
 
 def _check_batch(side: str, size: int) -> None:

@@ -85,9 +85,11 @@ def divide(
     if 0 in counts:
         name = dataset.classes[counts.index(0)]
         raise InputError(f"Class '{name}' has no labeled training image: label at least one or remove the class.")
+    # Their truth is hidden: the quality of pseudo-labels is measured on images whose label was not trained on.
+    again = Images(labeled.pixels, torch.full_like(labeled.labels, -1))
     return Split(
         labeled=labeled,
-        unlabeled=join(labeled, unlabeled) if include_labeled else unlabeled,
+        unlabeled=join(again, unlabeled) if include_labeled else unlabeled,
         test=test,
         held_out=dataset.test is None,
         label_counts=tuple(counts),

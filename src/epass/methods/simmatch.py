@@ -86,9 +86,9 @@ class SimMatch(Method):
             mean_probs = mean_over_ranks(probs.mean(0))
             probs = self.alignment(probs, mean_probs)
 
-            neighbours = (z_weak @ bank.T / self.temperature).softmax(1)  # (U, K)
-            unfolded = F.normalize(neighbours * (probs @ bank_classes.T), p=1, dim=1)
-            aggregated = neighbours @ bank_classes  # (U, C), of the neighbours before unfolding
+            neighbors = (z_weak @ bank.T / self.temperature).softmax(1)  # (U, K)
+            unfolded = F.normalize(neighbors * (probs @ bank_classes.T), p=1, dim=1)
+            aggregated = neighbors @ bank_classes  # (U, C), of the neighbors before unfolding
             target = torch.where(warm, self.smoothing * probs + (1 - self.smoothing) * aggregated, probs)
             mask = confident(target, self.threshold)
 

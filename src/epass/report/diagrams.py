@@ -98,7 +98,7 @@ def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str
 def _name_classes(axes: Axes, classes: Sequence[str]) -> None:
     names = [name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…" for name in classes]
     places = np.arange(len(names)) + 0.5
-    size = min(8.5, 140 / len(names))  # points: names of neighbours must not touch
+    size = min(8.5, 140 / len(names))  # points: names of neighbors must not touch
     axes.set_yticks(places, names, size=size)
     if max(map(len, names)) * len(names) <= 50:
         axes.set_xticks(places, names, size=size)

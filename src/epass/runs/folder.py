@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ class RunFolder:
             raise InputError(f"'{self.path}' is a file; a run needs a folder.")
         self.path.mkdir(parents=True, exist_ok=True)
         if not any(self.path.iterdir()):
+            return
+        if all(entry.name == ENVIRONMENT or _is_torn(entry.name) for entry in self.path.iterdir()):
+            self._clear()  # all that a run killed in its first moment leaves behind
             return
         if not self.exists():
             raise InputError(f"'{self.path}' is not empty and holds no run; choose another folder for this one.")
@@ -132,6 +136,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_torn(name: str) -> bool:
+    """Whether a file is what a crash in the middle of an atomic write leaves behind."""
+    return re.fullmatch(rf"\.({'|'.join(map(re.escape, FILES))})\.\d+\.part", name) is not None
 
 
 def _unlink_all(paths: Iterable[Path]) -> None:

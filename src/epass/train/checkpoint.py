@@ -16,6 +16,7 @@ from torch import Tensor
 from ..files import write_atomically
 from ..method import Method
 from ..parts.teacher import Average
+from .loop import NotFiniteError
 
 KEPT = 3  # the newest files that stay on disk
 
@@ -42,6 +43,9 @@ def save_checkpoint(folder: Path, progress: Progress, step: int) -> Path:
     """Write the state after `step` steps and forget all but the newest files."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in progress.tensors().items()}
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise NotFiniteError(f"'{name}' was no longer finite at step {step}.")
     path = folder / f"step-{step:08d}.safetensors"
     write_atomically(path, save(tensors, {"step": str(step), "checksum": checksum(step, tensors)}))
     for old in checkpoints(folder)[KEPT:]:
@@ -64,10 +68,11 @@ def restore_newest(folder: Path, progress: Progress) -> int:
         if own.keys() != tensors.keys():
             odd = sorted(own.keys() ^ tensors.keys())[0]
             raise ValueError(f"{path} belongs to another model: '{odd}' is in only one of them.")
+        for name, tensor in own.items():
+            if tensor.shape != tensors[name].shape:
+                raise ValueError(f"{path} belongs to another model: '{name}' has another shape there.")
         with torch.no_grad():
             for name, tensor in own.items():
-                if tensor.shape != tensors[name].shape:
-                    raise ValueError(f"{path} belongs to another model: '{name}' has another shape there.")
                 tensor.copy_(tensors[name])
         return step
     return 0

@@ -77,9 +77,9 @@ class Window:
         assert self.total is not None
         assert self.finite is not None
         means = (self.total / self.count).tolist()
-        for name, finite in zip(self.losses, self.finite.tolist(), strict=True):
-            if finite < self.count:
-                raise NotFiniteError(f"The loss '{name}' was no longer finite at step {self.start + finite}.")
+        first, name = min(zip(self.finite.tolist(), self.losses, strict=True), key=lambda pair: pair[0])
+        if first < self.count:
+            raise NotFiniteError(f"The loss '{name}' was no longer finite at step {self.start + first}.")
         parts = dict(zip((f"loss_{name}" for name in self.losses), means, strict=False))
         values = {"loss": math.fsum(parts.values()), **parts}
         values.update(zip(self.metrics, means[len(self.losses) :], strict=True))

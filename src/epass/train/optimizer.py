@@ -27,7 +27,7 @@ def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.Optimizer:
     lr = torch.tensor(plan.lr, device=device) if fused else plan.lr
     # State exists from the start, as zeros: a checkpoint has the same tensors at every step and restores them in place.
     if plan.optimizer == "adamw":
-        adamw = torch.optim.AdamW(groups, lr=lr, fused=fused)
+        adamw = torch.optim.AdamW(groups, lr=lr, fused=fused, capturable=fused)
         for p in trainable(module):
             count = torch.zeros((), device=device if fused else "cpu")
             adamw.state[p] = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}

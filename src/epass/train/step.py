@@ -58,18 +58,20 @@ def capture(
     before = [tensor.detach().clone() for tensor in state]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # allocates what must not move: gradients, optimizer state, workspaces
-            work(static)
-    torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
-        outcome = work(static)
-    with torch.no_grad():
-        for tensor, value in zip(state, before, strict=True):
-            tensor.copy_(value)
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # allocates what must not move: gradients, workspaces
+                work(static)
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            outcome = work(static)
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(state, before, strict=True):
+                tensor.copy_(value)
 
     def replay(inputs: T) -> Outcome:
         tree_map(lambda slot, new: slot.copy_(new), static, inputs)

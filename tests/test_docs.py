@@ -1,0 +1,516 @@
+"""The documentation keeps its promises: code and commands run, quoted lines, links and tables agree with the source.
+
+Conventions for fenced blocks, by what follows the three backticks:
+
+- `python`: executed. The blocks of a page share a namespace and an empty working directory.
+- `python quote=train/step.py`: consecutive lines of that file of the package; `...` stands for lines left out.
+- `console`: lines after `$ ` are executed in order with the Python blocks. What stands below must be what they print,
+  numbers aside; `...` stands for any lines.
+- `console shortened`: the same, with 20 training steps instead of those shown, whose progress is not compared.
+- `console no-run`: not executed.
+- `toml`: a recipe, if it says `format`; else only well-formed.
+- `text`, `sh` or nothing: only shown.
+
+Each rule about text is a function to a list of complaints. It is run on the documentation, where it must find nothing,
+and on a small offence, which it must find.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+import epass
+from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
+from epass.augment import make_policies
+from epass.cli import main
+from epass.cli.evaluate import SCORES
+from epass.cli.train import train as train_command
+from epass.experiment import check_recipe, data_settings
+from epass.recipe import arguments, parse_recipe, toml_value
+from epass.runs.folder import FILES
+from epass.train.schedule import Plan
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(epass.__file__).parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+NOTICES = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+SHORT = 20  # steps of a shortened run
+SHOWN = {"", "text", "sh"}
+EXECUTED = {"python", "console", "console shortened"}
+BRITISH = re.compile(
+    r"\w*(?:behaviour|colour|\bgrey|labelled|neighbor|centre\b|(?:normal|optim|minim)is(?!m))\w*", re.I
+)
+MACHINE = re.compile(r"/(?:work|tmp|root|var)/[\w./-]+|https?://(?:localhost|127\.)\S*")
+
+
+class Block(NamedTuple):
+    info: str
+    text: str
+    line: int  # of the page, where the text starts
+
+
+class Command(NamedTuple):
+    line: str
+    output: str  # below it, on the page
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in re.finditer(r"^```([^\n`]*)\n(.*?)^```[ ]*$", text, re.M | re.S):
+        yield Block(found[1].strip(), found[2], text.count("\n", 0, found.start(2)) + 1)
+
+
+def prose(text: str) -> str:
+    """The page without fenced blocks and code in backticks."""
+    text = re.sub(r"^```.*?^```[ ]*$", "", text, flags=re.M | re.S)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def commands(block: str) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        line, _, output = part.partition("\n")
+        yield Command(line, output)
+
+
+def words(text: str) -> set[str]:
+    """Everything in backticks outside of fenced blocks."""
+    text = re.sub(r"^```.*?^```[ ]*$", "", text, flags=re.M | re.S)
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def table(text: str, first_head: str) -> list[list[str]]:
+    """The cells of the rows of the first table whose first column is called `first_head`."""
+    found = re.search(rf"^\| {re.escape(first_head)} \|.*\n\|[-| ]+\n((?:\|.*\n?)*)", text, re.M)
+    rows = found[1].splitlines() if found else []
+    return [[cell.strip() for cell in row.strip().strip("|").split(" | ")] for row in rows]
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def section(text: str, heading: str) -> str:
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return found[1] if found else ""
+
+
+# What may be wrong with a text
+
+
+def block_complaints(text: str) -> list[str]:
+    """Fences that nobody knows, so that a slip of the pen does not switch a test off, and fences left open."""
+    known = EXECUTED | SHOWN | {"console no-run", "toml"}
+    odd = [f"line {b.line}: a block of kind '{b.info}'" for b in blocks(text) if b.info not in known]
+    odd = [complaint for complaint in odd if "'python quote=" not in complaint]
+    fences = len(re.findall(r"^```", text, re.M))
+    return odd + ([f"{fences} fences: one is open"] if fences != 2 * sum(1 for _ in blocks(text)) else [])
+
+
+def quote_complaints(text: str) -> list[str]:
+    """Quoted lines that are not in the source, in this order and next to each other."""
+    complaints = []
+    for block in blocks(text):
+        kind, _, name = block.info.partition("quote=")
+        if kind != "python " or not name:
+            continue
+        source = (PACKAGE / name).read_text("utf-8") if (PACKAGE / name).is_file() else ""
+        position = 0
+        for part in re.split(r"^\.\.\.\n", block.text, flags=re.M):
+            position = source.find("\n" + part, position)
+            if position < 0 or not part.strip():
+                complaints.append(f"line {block.line}: not in {name}: {part.strip().splitlines()[:1]}")
+                break
+    return complaints
+
+
+def link_complaints(text: str, home: Path) -> list[str]:
+    """Relative links and images that lead nowhere, and anchors that no heading has."""
+    complaints = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (home / name).resolve() if name else home
+        if not path.exists() or not path.is_relative_to(ROOT):
+            complaints.append(f"{target} does not exist")
+        elif anchor and anchor not in anchors(path.read_text("utf-8")):
+            complaints.append(f"{target}: no such heading")
+    return complaints
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```[ ]*$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def language_complaints(text: str) -> list[str]:
+    british = [f"'{found[0]}' is not American spelling" for found in BRITISH.finditer(prose(text))]
+    return british + [f"'{found[0]}' is a place on some machine" for found in MACHINE.finditer(text)]
+
+
+def argument_complaints(text: str, expected: set[str]) -> list[str]:
+    """How the table of arguments differs from the arguments; no table is right where there are none."""
+    listed = [name for row in table(text, "argument") for name in names_in(row[0])]
+    missing, extra = expected - set(listed), set(listed) - expected
+    twice = {name for name in listed if listed.count(name) > 1}
+    facts = {"lacks": missing, "has a stranger,": extra, "has twice": twice}
+    return [f"the table {fact} {sorted(names)}" for fact, names in facts.items() if names]
+
+
+def key_complaints(text: str, schema: Mapping[str, inspect.Parameter], *, defaults: bool) -> list[str]:
+    """How a table of keys and defaults differs from the signature that it documents."""
+    rows = {names_in(row[0])[0]: row[1] for row in table(text, "key")}
+    complaints = [f"'{key}' is in only one of table and signature" for key in rows.keys() ^ schema.keys()]
+    for key in sorted(rows.keys() & schema.keys()) if defaults else []:
+        default = schema[key].default
+        shown = "required" if default is inspect.Parameter.empty else "not set" if default is None else ""
+        if rows[key] != (shown or toml_value(default)):
+            complaints.append(f"'{key}' has the default {default!r}, not {rows[key]}")
+    return sorted(complaints)
+
+
+def output_complaints(command: str, shown: str, printed: str, *, steps: bool = True) -> list[str]:
+    """How what a command printed differs from what the page shows, numbers aside."""
+    if not shown.strip():
+        return []
+    expected, found = (masked(text, steps=steps) for text in (shown, printed))
+    lines = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + "\n" for line in expected]
+    if re.fullmatch("".join(lines), "".join(f"{line}\n" for line in found)):
+        return []
+    odd = next((line for line in expected if line != "..." and line not in found), "their order")
+    return [f"'{command}' printed something else; not found: {odd}\n" + "\n".join(found)]
+
+
+def masked(text: str, *, steps: bool = True) -> list[str]:
+    """The lines with every number, and a unit of time behind it, as `#`."""
+    lines = [re.sub(r"\d[\d,.:]*(?: (?:s|min|h)\b)?", "#", line).rstrip() for line in text.strip("\n").splitlines()]
+    return [line for line in lines if steps or not line.startswith("step ")]
+
+
+# Running a page
+
+
+def shorten(line: str) -> str:
+    line = re.sub(r" --(?:steps|budget) \S+", "", line)
+    return f"{line} --steps {SHORT}"
+
+
+def execute(line: str, home: Path) -> tuple[int, str]:
+    """Exit code and all output of a command; `epass` runs in this process, which has torch loaded already."""
+    words = shlex.split(line)
+    if words[0] != "epass":
+        done = subprocess.run(words, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, done.stdout
+    printed, code = io.StringIO(), 0
+    with patch.object(sys, "argv", words), redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return code, printed.getvalue()
+
+
+def run_console(block: Block, home: Path) -> list[str]:
+    complaints = []
+    short = block.info == "console shortened"
+    for command in commands(block.text):
+        line = shorten(command.line) if short else command.line
+        code, printed = execute(line, home)
+        wanted = 2 if re.search(r"^Error: ", command.output, re.M) else 0
+        if code != wanted:
+            complaints.append(f"line {block.line}: '{line}' ended with {code}:\n{printed}")
+        else:
+            complaints += output_complaints(line, command.output, printed, steps=not short)
+    return complaints
+
+
+def run_page(text: str, name: str, home: Path) -> list[str]:
+    """Execute the blocks of a page from top to bottom; a Python block that fails raises."""
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    complaints = []
+    for block in blocks(text):
+        if block.info == "python":
+            code = compile("\n" * (block.line - 1) + block.text, name, "exec")
+            with redirect_stdout(io.StringIO()):
+                exec(code, namespace)
+        elif block.info in EXECUTED:
+            complaints += run_console(block, home)
+    return complaints
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; methods and networks that a page adds are gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    with patch.dict(METHODS), patch.dict(NETWORKS):
+        yield tmp_path
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b.info in EXECUTED for b in blocks(page.read_text("utf-8")))], ids=page_name
+)
+def test_the_code_of_a_page_runs(page: Path, home: Path) -> None:
+    assert run_page(page.read_text("utf-8"), str(page), home) == []
+
+
+class InThisProcess(Executor):
+    """Stands in for the processes of the demo, each of which would load torch."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def submit(self, function: Callable[..., Any], /, *values: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*values, **named))
+        return future
+
+
+def test_the_demo_on_the_front_page_is_what_it_prints(home: Path) -> None:
+    with patch("epass.cli.demo.ProcessPoolExecutor", InThisProcess):
+        code, printed = execute("epass demo --steps 6", home)
+    assert code == 0, printed
+    (shown,) = [command for command in console_of(ROOT / "README.md") if command.line == "epass demo"]
+    assert outline(shown.output) == outline(printed)
+
+
+def console_of(page: Path) -> list[Command]:
+    found = (block for block in blocks(page.read_text("utf-8")) if block.info.startswith("console"))
+    return [command for block in found for command in commands(block.text)]
+
+
+def outline(text: str) -> list[str]:
+    """The lines of the demo in any order, without numbers, widths, the verdict and the place of the page."""
+    lines = [re.sub(r" +", " ", line).partition("Open the page:")[0] for line in masked(text)]
+    return sorted(line for line in lines if "test error against" not in line)
+
+
+@pytest.mark.parametrize("page", PAGES + NOTICES, ids=page_name)
+def test_a_page_is_sound(page: Path) -> None:
+    text = page.read_text("utf-8")
+    complaints = block_complaints(text) + link_complaints(text, page.parent) + language_complaints(text)
+    assert complaints + quote_complaints(text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_the_recipes_of_a_page_are_valid(page: Path) -> None:
+    for block in blocks(page.read_text("utf-8")):
+        if block.info == "toml" and "format" in tomllib.loads(block.text):
+            check_recipe(parse_recipe(block.text, f"{page}:{block.line}"))
+
+
+def test_the_training_step_is_quoted_from_all_its_files() -> None:
+    found = {block.info.partition("quote=")[2] for block in blocks((DOCS / "one-training-step.md").read_text("utf-8"))}
+    assert found >= {"train/loop.py", "train/step.py", "methods/simmatch.py"}
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text("utf-8")
+    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index)}
+    assert [page_name(page) for page in PAGES[1:] if page != DOCS / "README.md" and page not in linked] == []
+
+
+def test_the_front_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_images_are_small() -> None:
+    images = list((DOCS / "images").iterdir())
+    assert images
+    assert [image.name for image in images if image.stat().st_size > 150_000] == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_page_with_its_arguments(name: str) -> None:
+    pages = {names_in(row[0])[0]: row[0] for row in table((DOCS / "methods/README.md").read_text("utf-8"), "name")}
+    assert set(pages) == set(METHODS)
+    link = re.search(r"\((.+)\)", pages[name])
+    assert link
+    text = (DOCS / "methods" / link[1]).read_text("utf-8")
+    assert Path(link[1]).stem == name or name in words(text)
+    assert argument_complaints(text, set(arguments(METHODS[name]))) == []
+
+
+def test_the_projector_has_a_page_with_its_arguments() -> None:
+    expected = set(inspect.signature(ProjectorEnsemble).parameters)
+    assert argument_complaints((DOCS / "methods/epass.md").read_text("utf-8"), expected) == []
+
+
+def test_the_front_page_names_every_method() -> None:
+    rows = table((ROOT / "README.md").read_text("utf-8"), "method")
+    assert {names_in(row[0])[0] for row in rows} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", ["data", "augment", "net", "projector", "plan"])
+def test_the_recipe_page_lists_every_key(name: str) -> None:
+    projector = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"]} | arguments(ProjectorEnsemble)
+    networks = {key: value for net in NETWORKS.values() for key, value in arguments(net).items()}
+    schema = {
+        "data": arguments(data_settings),
+        "augment": arguments(make_policies),
+        "net": {key: value for key, value in networks.items() if key != "in_channels"},
+        "projector": projector,
+        "plan": arguments(Plan),
+    }[name]
+    text = section((DOCS / "recipes.md").read_text("utf-8"), f"`[{name}]`")
+    assert key_complaints(text, schema, defaults=name != "augment") == []  # its defaults come from the data
+
+
+def test_the_recipe_page_lists_every_flag() -> None:
+    flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(train_command).parameters}
+    flags = flags - {"--data", "--settings"} | {"DATA", "--set"}
+    rows = table((DOCS / "recipes.md").read_text("utf-8"), "flag")
+    assert {names_in(row[0])[0] for row in rows} == flags
+
+
+def test_the_evaluation_page_defines_every_score() -> None:
+    rows = table((DOCS / "evaluation.md").read_text("utf-8"), "key")
+    assert [names_in(row[0])[0] for row in rows] == list(SCORES)
+
+
+def test_the_run_folder_page_names_every_file_and_key(home: Path) -> None:
+    line = f"epass train digits --projectors 3 --steps {SHORT} --out run"
+    code, printed = execute(line, home)
+    assert code == 0, printed
+    text, run = (DOCS / "run-folder.md").read_text("utf-8"), load_run("run")
+    assert {names_in(row[0])[0] for row in table(text, "file")} == {*FILES, "checkpoints/"}
+    assert {path.name for path in Path("run").iterdir()} == {*FILES, "checkpoints"}
+    keys = {key for row in run.metrics for key in row}
+    for found in (run.environment, run.results, run.model):
+        assert found is not None
+        keys |= found.keys()
+    assert keys - words(text) == set()
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs(script: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(script))["main"](steps=100)
+    errors = found if isinstance(found, tuple) else (found,)
+    assert all(0 <= error < 0.9 for error in errors)
+    assert "rror" in capsys.readouterr().out
+
+
+# Every rule finds an offence
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```pyhton\n1 / 0\n```\n", "kind 'pyhton'"),
+        ("```console norun\n$ epass\n```\n", "kind 'console norun'"),
+        ("```python\n1\n", "one is open"),
+    ],
+)
+def test_an_odd_block_is_found(text: str, complaint: str) -> None:
+    assert complaint in "\n".join(block_complaints(text))
+
+
+@pytest.mark.parametrize(
+    ("quoted", "fine"),
+    [
+        ("        optimizer.step()\n", True),
+        ("        optimizer.step()\n...\n        average.follow(method.net)\n", True),
+        ("        optimizer.step( )\n", False),
+        ("optimizer.step()\n", False),  # not a whole line
+        ("        average.follow(method.net)\n...\n        optimizer.step()\n", False),  # order
+        ("        optimizer.step()\n        average.follow(method.net)\n", False),  # not next to each other
+    ],
+)
+def test_a_wrong_quotation_is_found(quoted: str, fine: bool) -> None:
+    assert (quote_complaints(f"```python quote=train/step.py\n{quoted}```\n") == []) is fine
+    assert quote_complaints(f"```python quote=train/none.py\n{quoted}```\n") != []
+
+
+def test_a_dead_link_is_found() -> None:
+    text = "[a](design.md) ![b](images/none.png) [c](design.md#rooms) [d](design.md#cellar) [e](../../elsewhere)"
+    found = link_complaints(text + " [f](https://example.org) `[g](none.md)`", DOCS)
+    assert [complaint.split()[0].rstrip(":") for complaint in found] == [
+        "images/none.png",
+        "design.md#cellar",
+        "../../elsewhere",
+    ]
+
+
+def test_foreign_words_and_places_are_found() -> None:
+    assert len(language_complaints("The behaviour of a grey, normalised neighbor")) == 4
+    assert language_complaints("```text\ngrey\n```\n`colour`, gray, normalized, optimism, greyhound") == [
+        "'greyhound' is not American spelling"
+    ]
+    assert len(language_complaints("see /tmp/x and\n```text\n/work/y\n```\n")) == 2
+    assert language_complaints("in /home/you/epass or ~/work") == []
+
+
+def test_a_wrong_table_of_arguments_is_found() -> None:
+    text = "| argument | paper |\n|---|---|\n| `a`, `b` | x |\n| `c` | `d` |\n"
+    assert argument_complaints(text, {"a", "b", "c"}) == []
+    assert argument_complaints(text, {"a", "b", "c", "d"}) == ["the table lacks ['d']"]
+    assert argument_complaints(text, {"a", "b"}) == ["the table has a stranger, ['c']"]
+    assert argument_complaints(text + "| `a` | |\n", {"a", "b", "c"}) == ["the table has twice ['a']"]
+    assert argument_complaints("no table", set()) == []
+
+
+def test_a_wrong_table_of_keys_is_found() -> None:
+    def documented(*, size: int, ratio: float = 0.5, name: str | None = None) -> None: ...
+
+    text = "| key | default | meaning |\n|---|---|---|\n| `size` | required | |\n| `ratio` | 0.5 | |\n"
+    schema = arguments(documented)
+    assert key_complaints(text + "| `name` | not set | |\n", schema, defaults=True) == []
+    assert key_complaints(text, schema, defaults=True) == ["'name' is in only one of table and signature"]
+    assert len(key_complaints(text + "| `name` | 3 | |\n| `other` | 3 | |\n", schema, defaults=True)) == 2
+    assert key_complaints(text + "| `name` | 3 | |\n", schema, defaults=False) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "fine"),
+    [
+        ("error  4.51 %\n", "error  12.00 %\n\n", True),
+        ("time  21 s\n", "time  2 min\n", True),
+        ("error  4.51 %\n", "accuracy  4.51 %\n", False),
+        ("error  4.51 %\n", "error  4.51 %\nand more\n", False),
+        ("error  4.51 %\n...\n", "error  4.51 %\nand more\n", True),
+        ("...\nlast\n", "first\nlast\n", True),
+        ("...\nlast\n", "first\nlast\nafter\n", False),
+        ("b\na\n", "a\nb\n", False),
+        ("", "anything", True),
+    ],
+)
+def test_another_output_is_found(shown: str, printed: str, fine: bool) -> None:
+    assert (output_complaints("epass", shown, printed) == []) is fine
+
+
+def test_a_command_that_fails_is_found(home: Path) -> None:
+    page = "```console\n$ epass methods nothing\n```\n"
+    assert "ended with 2" in run_page(page, "page", home)[0]
+    assert run_page(page.replace("\n```\n", "\nError: Unknown method 'nothing': did you mean\n```\n"), "page", home)
+    assert run_page("```console\n$ epass --version\nepass 9.9.9\n```\n", "page", home) == []
+    assert run_page("```console\n$ epass --version\nError: none\n```\n", "page", home)
+    assert run_page("```console\n$ ls nothing\n```\n", "page", home)
+
+
+def test_python_that_fails_is_found(home: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_page("```python\nzero = 0\n```\ntext\n```python\n1 / zero\n```\n", "page", home)
+
+
+def test_a_shortened_run_is_short() -> None:
+    line = shorten("epass train photos --budget 1m --set method.threshold=0.8")
+    assert line == f"epass train photos --set method.threshold=0.8 --steps {SHORT}"
+    assert shorten("epass train digits --steps 600") == f"epass train digits --steps {SHORT}"
+    assert masked("Plan\nstep 1/6  loss 2\n...\nstep 6/6\n\nResults", steps=False) == ["Plan", "...", "", "Results"]
