@@ -320,7 +320,7 @@ def test_fully_supervised_uses_every_label(digits: Dataset) -> None:
 
 
 @pytest.mark.parametrize(("shape", "channels"), [((8, 8), 1), ((8, 8, 3), 3)])
-def test_grey_and_colour_images_of_three_classes_from_a_file(
+def test_gray_and_color_images_of_three_classes_from_a_file(
     tmp_path: Path, shape: tuple[int, ...], channels: int
 ) -> None:
     rng = np.random.default_rng(0)

@@ -215,6 +215,8 @@ def fits(value: Any, expected: Any) -> bool:
         return any(fits(value, option) for option in typing.get_args(expected))
     if expected in (int, float) and isinstance(value, bool):
         return False
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return False
     if expected is float:
         return isinstance(value, (int, float)) and math.isfinite(value)
     return isinstance(value, expected)

@@ -33,7 +33,7 @@ def photos() -> Tensor:
 
 @pytest.fixture(scope="session")
 def digits() -> Tensor:
-    """Grey images (8, 1, 8, 8), among them levels 0 and 255."""
+    """Gray images (8, 1, 8, 8), among them levels 0 and 255."""
     images = load_digits().images[:8] * (255 / 16)
     return torch.from_numpy(images.astype(np.uint8))[:, None]
 
@@ -41,7 +41,7 @@ def digits() -> Tensor:
 @pytest.fixture(scope="session")
 def real_images(photos: Tensor, digits: Tensor) -> dict[str, Tensor]:
     """The kinds of image the operations must agree with Pillow on."""
-    grey = [np.asarray(Image.fromarray(photo.permute(1, 2, 0).numpy()).convert("L")) for photo in photos]
+    gray = [np.asarray(Image.fromarray(photo.permute(1, 2, 0).numpy()).convert("L")) for photo in photos]
     margin = digits[:, :, :, :1]
     return {
         "photos": photos,
@@ -49,7 +49,7 @@ def real_images(photos: Tensor, digits: Tensor) -> dict[str, Tensor]:
         "tall": crops(33, 47),
         "large": crops(96, 96),
         "halves": crops(50, 30),  # round fractions of these sizes end on half a pixel
-        "grey": torch.from_numpy(np.stack(grey))[:, None],
+        "gray": torch.from_numpy(np.stack(gray))[:, None],
         "digits": digits,
         "blank": torch.cat([margin, 255 - margin]),  # one level only, too narrow to smooth
     }
@@ -94,7 +94,7 @@ def pillow_operation() -> Callable[[str, Tensor, float], Tensor]:
 @pytest.fixture(scope="session")
 def pillow_cutout() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The published code, with the drawn numbers handed in."""
-    grey = from_pillow(Image.new("RGB", (1, 1), CUTOUT_COLOR).convert("L")).item()
+    gray = from_pillow(Image.new("RGB", (1, 1), CUTOUT_COLOR).convert("L")).item()
 
     def cut_out(pixels: Tensor, fraction: Tensor, center: Tensor) -> Tensor:
         image = to_pillow(pixels)
@@ -102,7 +102,7 @@ def pillow_cutout() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         left = int(max(0.0, (center[1] * image.width).item() - side / 2))
         top = int(max(0.0, (center[0] * image.height).item() - side / 2))
         corners = (left, top, min(image.width, left + side), min(image.height, top + side))
-        ImageDraw.Draw(image).rectangle(corners, CUTOUT_COLOR if image.mode == "RGB" else grey)
+        ImageDraw.Draw(image).rectangle(corners, CUTOUT_COLOR if image.mode == "RGB" else gray)
         return from_pillow(image)
 
     return cut_out

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from epass.augment import CUTOUT_COLOR, OPERATIONS, apply_operations, cut_out
 
-KINDS = ("photos", "wide", "tall", "large", "halves", "grey", "digits", "blank")
+KINDS = ("photos", "wide", "tall", "large", "halves", "gray", "digits", "blank")
 
 
 def apply_operation(pixels: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def test_other_numbers_of_channels_pass(photos: Tensor):
     assert cut_out(four, torch.full((len(four),), 0.5), torch.full((len(four), 2), 0.5)).shape == four.shape
 
 
-@pytest.mark.parametrize("kind", ["photos", "wide", "tall", "grey", "digits"])
+@pytest.mark.parametrize("kind", ["photos", "wide", "tall", "gray", "digits"])
 def test_cutout_equals_pillow(kind: str, real_images: dict[str, Tensor], pillow_cutout: Callable[..., Tensor]):
     generator = torch.Generator().manual_seed(3)
     images = real_images[kind].repeat(40, 1, 1, 1)

@@ -121,7 +121,7 @@ def test_datasets(epass: Epass) -> None:
         assert words in answer.out
 
 
-def test_colour_in_the_environment_does_not_reach_a_pipe(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_in_the_environment_does_not_reach_a_pipe(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
 

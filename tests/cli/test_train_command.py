@@ -44,7 +44,7 @@ def test_without_a_terminal_every_report_is_a_plain_line(trained: Trained) -> No
     assert trained.answer.err == ""
 
 
-def test_results_name_the_optimistic_number_as_such(trained: Trained) -> None:
+def test_results_name_the_optimiztic_number_as_such(trained: Trained) -> None:
     results = trained.answer.out.partition("Results\n")[2]
     last = json.loads((trained.folder / "results.json").read_text())["last"]
 

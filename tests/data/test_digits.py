@@ -22,7 +22,7 @@ def test_digits_are_divided_once_and_for_all() -> None:
     assert digits.train.labels[:12].tolist() == bunch.target[:12].tolist()
 
 
-def test_grey_levels_cover_the_range_and_round_half_up() -> None:
+def test_gray_levels_cover_the_range_and_round_half_up() -> None:
     bunch, digits = load_digits(), open_dataset("digits")
     assert digits.train.pixels.shape[1:] == (1, 8, 8)
     assert digits.train.pixels.dtype == torch.uint8

@@ -17,8 +17,8 @@ def write(path: Path, color: object = (200, 100, 50), size: tuple[int, int] = (8
     return path
 
 
-def grey(images: Images) -> list[int]:
-    """The level of images that are grey all over."""
+def gray(images: Images) -> list[int]:
+    """The level of images that are gray all over."""
     assert (images.pixels == images.pixels[:, :1, :1, :1]).all()
     return images.pixels[:, 0, 0, 0].tolist()
 
@@ -55,10 +55,10 @@ def test_layout_with_parts(parts: Path) -> None:
     assert made.train.pixels.shape == (7, 3, 32, 32)
     assert made.train.labels.tolist() == [0, 0, 0, 1, -1, -1, -1]
     # The order of the paths, whatever the file system says: A.PNG b.png deep/ | x.ppm | 10 2 crow/
-    assert grey(made.train) == [1, 0, 2, 3, 5, 4, 6]
+    assert gray(made.train) == [1, 0, 2, 3, 5, 4, 6]
     assert made.test is not None
     assert made.test.labels.tolist() == [0, 1]
-    assert grey(made.test) == [8, 7]
+    assert gray(made.test) == [8, 7]
     assert seen == [(done, 9) for done in range(1, 10)]
     assert made.augment == {"padding": 4, "horizontal_flip": True}
 
@@ -83,7 +83,7 @@ def test_layout_of_classes_only(tmp_path: Path) -> None:
     assert made.classes == ("a", "b")
     assert made.test is None
     assert made.train.labels.tolist() == [0, 0, 1]
-    assert grey(made.train) == [160, 80, 0]
+    assert gray(made.train) == [160, 80, 0]
     assert made.train.pixels.shape == (3, 3, 8, 8)
 
 
@@ -104,7 +104,7 @@ def test_images_are_decoded_by_several_threads(parts: Path, monkeypatch: pytest.
         return decode(path, image_size)
 
     monkeypatch.setattr("epass.data.decode.decode", wait)
-    assert grey(open_dataset(str(parts)).train) == [1, 0, 2, 3, 5, 4, 6]
+    assert gray(open_dataset(str(parts)).train) == [1, 0, 2, 3, 5, 4, 6]
 
 
 def rows(path: Path, size: int = 8) -> np.ndarray:
@@ -176,7 +176,7 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, color, name: str, exp
 
 
 @pytest.mark.parametrize(("level", "expected"), [(0, 0), (128, 0), (129, 1), (33024, 128), (33025, 129), (65535, 255)])
-def test_16_bit_grey_is_scaled_and_rounded(tmp_path: Path, level: int, expected: int) -> None:
+def test_16_bit_gray_is_scaled_and_rounded(tmp_path: Path, level: int, expected: int) -> None:
     assert (rows(write(tmp_path / "a.png", level, mode="I;16")) == expected).all()
 
 
@@ -265,7 +265,7 @@ def test_mistakes_among_the_parts(refused, parts: Path) -> None:
 def test_only_links_that_stay_inside_are_followed(refused, parts: Path, tmp_path: Path) -> None:
     outside = write(tmp_path / "outside/secret.png", (99, 99, 99))
     (parts / "unlabeled/again.png").symlink_to(parts / "unlabeled/2.png")
-    assert grey(open_dataset(str(parts)).train)[4:] == [5, 4, 4, 6]
+    assert gray(open_dataset(str(parts)).train)[4:] == [5, 4, 4, 6]
     for place in ("unlabeled/link.png", "labeled/wren/link.png", "labeled/link.png"):
         link = parts / place
         link.symlink_to(outside)

@@ -31,9 +31,9 @@ def test_rate_never_goes_below_zero() -> None:
     assert math.cos(7 * math.pi / 16 * 1.3) < 0
 
 
-def test_a_plan_of_warm_up_only_has_a_rate() -> None:
-    plan = Plan(steps=4, warmup_steps=4)
-    assert [plan.lr_factor(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+def test_a_plan_of_warm_up_only_is_refused() -> None:
+    with pytest.raises(InputError, match="plan.warmup_steps lies between 0 and the 4 steps of the run"):
+        Plan(steps=4, warmup_steps=4)
 
 
 def test_reports_and_evaluations_fall_where_the_plan_says() -> None:

@@ -41,7 +41,7 @@ def inverse_map(
     Args:
         height: Of the images.
         width: Of the images.
-        angle: Degrees counter-clockwise around the centre, `Image.rotate(angle)`.
+        angle: Degrees counter-clockwise around the center, `Image.rotate(angle)`.
         shear_x: `Image.transform(size, AFFINE, (1, shear_x, 0, 0, 1, 0))`.
         shear_y: `Image.transform(size, AFFINE, (1, 0, 0, shear_y, 1, 0))`.
         shift_x: Fraction of the width, `Image.transform(size, AFFINE, (1, 0, shift_x * width, 0, 1, 0))`.
@@ -57,7 +57,7 @@ def inverse_map(
     # Pillow moves whole pixels when nothing else happens, so the shift is rounded before it meets the other terms.
     left = torch.floor(shift_x.double() * width + 0.5) + width / 2 * (1 - cosine) - height / 2 * sine
     top = torch.floor(shift_y.double() * height + 0.5) + height / 2 * (1 - cosine) + width / 2 * sine
-    # The half belongs to the centre of the pixel.
+    # The half belongs to the center of the pixel.
     x_start, y_start = left + (cosine + x_by_y) / 2, top + (cosine + y_by_x) / 2
     matrix = torch.stack([cosine, x_by_y, x_start, y_by_x, cosine, y_start], dim=-1)
     return torch.floor(matrix * 65536 + 0.5).to(torch.int32)

@@ -32,7 +32,7 @@ OPERATIONS: Final[dict[str, tuple[float, float]]] = {
 COLOR_OPERATIONS: Final = ("auto_contrast", "color", "contrast", "posterize", "solarize")
 
 CUTOUT_COLOR: Final = (125, 123, 114)
-CUTOUT_GREY: Final = 123  # the luminance of CUTOUT_COLOR
+CUTOUT_GRAY: Final = 123  # the luminance of CUTOUT_COLOR
 
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 
@@ -82,7 +82,7 @@ def apply_operations(pixels: Tensor, operation: Tensor, magnitude: Tensor) -> Te
 
 
 def cut_out(pixels: Tensor, fraction: Tensor, center: Tensor) -> Tensor:
-    """Paint one square of a neutral colour into each image.
+    """Paint one square of a neutral color into each image.
 
     The far corner is measured from the already clamped near corner: at the top and left border the square is moved
     into the image, at the bottom and right border it is cut. Both corners are painted, as `ImageDraw.rectangle` does.
@@ -90,7 +90,7 @@ def cut_out(pixels: Tensor, fraction: Tensor, center: Tensor) -> Tensor:
     Args:
         pixels: (N, C, H, W) uint8 images.
         fraction: (N,) side of the square as a fraction of the width; no square where it is not positive.
-        center: (N, 2) row and column of the centre as fractions of height and width.
+        center: (N, 2) row and column of the center as fractions of height and width.
 
     Returns:
         (N, C, H, W) uint8 images.
@@ -100,7 +100,7 @@ def cut_out(pixels: Tensor, fraction: Tensor, center: Tensor) -> Tensor:
     rows = _covered(height, center[:, 0] * height, side)
     columns = _covered(width, center[:, 1] * width, side)
     hole = (rows[:, :, None] & columns[:, None, :])[:, None].to(torch.uint8)
-    colors = CUTOUT_COLOR if channels == 3 else (CUTOUT_GREY,) * channels
+    colors = CUTOUT_COLOR if channels == 3 else (CUTOUT_GRAY,) * channels
     paint = torch.cat([hole * color for color in colors], dim=1)
     return pixels * (1 - hole) + paint
 

@@ -90,7 +90,7 @@ def _to_bytes(value: Tensor) -> Tensor:
 
 
 def _luminance(pixels: Tensor) -> Tensor:
-    """Grey image (N, 1, H, W); anything but RGB is averaged over its channels."""
+    """Gray image (N, 1, H, W); anything but RGB is averaged over its channels."""
     channels = pixels.shape[1]
     weights = LUMINANCE if channels == 3 else (65536 // channels,) * channels
     weighted = torch.full_like(pixels[:, :1], 32768, dtype=torch.int32)
@@ -100,7 +100,7 @@ def _luminance(pixels: Tensor) -> Tensor:
 
 
 def _smoothing(original: Tensor) -> Tensor:
-    """What `ImageFilter.SMOOTH`, a 3 x 3 mean with the centre counted five times, adds to int16 images.
+    """What `ImageFilter.SMOOTH`, a 3 x 3 mean with the center counted five times, adds to int16 images.
 
     Nothing at the border, where Pillow keeps the pixels; so the sums may roll over the flat memory, which is the
     fastest way, and what they carry over from the neighboring row or image does not matter.

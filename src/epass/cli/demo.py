@@ -37,7 +37,8 @@ def demo(
 
     Needs no download and no GPU. Trains without and with the unlabeled images, with one projector and with three.
     """
-    from ..experiment import check_recipe
+    from ..data import open_dataset
+    from ..experiment import check_recipe, split_for
 
     console = screen()
     recipes = {
@@ -47,8 +48,10 @@ def demo(
         for method, projectors in CONTENDERS
         for seed in range(seeds)
     }
+    digits = open_dataset("digits")
     for folder, recipe in recipes.items():
         check_recipe(recipe)
+        split_for(recipe, digits)  # says why so many labels cannot be had
         if folder.exists() and not RunFolder(folder).exists():
             RunFolder(folder).create(force=True)  # says why this folder cannot be used
     console.print(

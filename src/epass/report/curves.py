@@ -24,7 +24,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def error_curves(groups: Sequence[Group]) -> str:
-    """Test error over the steps: one colour per group, thin lines for its seeds, a thick one for their mean."""
+    """Test error over the steps: one color per group, thin lines for its seeds, a thick one for their mean."""
     drawn = [(position, group, _curves(group.runs, "test_error")) for position, group in enumerate(groups)]
     if not any(curves for _, _, curves in drawn):
         raise NoDataError("The test error was not measured during training.")

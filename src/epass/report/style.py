@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too pale for a line on white
+# Okabe and Ito's colors, told apart with any kind of color vision; their yellow is too pale for a line on white
 COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES = ("-", "--", ":", "-.")  # for more groups than colours
+DASHES = ("-", "--", ":", "-.")  # for more groups than colors
 BLUE, VERMILLION, PALE_BLUE = COLORS[1], COLORS[2], "#b3d4e7"
 INK, FAINT = "#222222", "#888888"
 
@@ -72,7 +72,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def group_style(position: int) -> dict[str, Any]:
-    """Colour and dash of the group at this position of the table, the same in every figure."""
+    """Color and dash of the group at this position of the table, the same in every figure."""
     return {
         "color": COLORS[position % len(COLORS)],
         "linestyle": DASHES[position // len(COLORS) % len(DASHES)],

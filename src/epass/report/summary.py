@@ -33,7 +33,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The seeds of one configuration: a row of the table, a colour in the figures."""
+    """The seeds of one configuration: a row of the table, a color in the figures."""
 
     label: str
     method: str  # its name in the recipe

@@ -24,7 +24,7 @@ MODEL = "model.json"
 PREDICTIONS = "predictions.npz"
 RESULTS = "results.json"
 PAGE = "report.html"
-FILES = (RECIPE, ENVIRONMENT, METRICS, WEIGHTS, MODEL, PREDICTIONS, RESULTS, PAGE)
+FILES = (ENVIRONMENT, RECIPE, METRICS, WEIGHTS, MODEL, PREDICTIONS, RESULTS, PAGE)
 CHECKPOINT = "step-*.safetensors"
 
 
@@ -117,12 +117,14 @@ class RunFolder:
             yield line, row
 
     def _clear(self) -> None:
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
-            _unlink_all(self.path.glob(f".{name}.*.part"))  # left behind by a crash in the middle of a write
         if self.checkpoints.is_dir():
             _unlink_all(self.checkpoints.glob(CHECKPOINT))
             _unlink_all(self.checkpoints.glob(f".{CHECKPOINT}.*.part"))
+            if not any(self.checkpoints.iterdir()):
+                self.checkpoints.rmdir()
+        for name in reversed(FILES):  # what makes it a run goes last, so that a kill in between leaves a run
+            (self.path / name).unlink(missing_ok=True)
+            _unlink_all(self.path.glob(f".{name}.*.part"))  # left behind by a crash in the middle of a write
 
 
 def to_json(value: Any) -> Any:

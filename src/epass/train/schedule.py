@@ -31,8 +31,10 @@ class Plan:
         for name in ("steps", "labeled_batch", "unlabeled_ratio", "report_every", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"plan.{name} must be at least 1, not {getattr(self, name)}.")
-        if self.lr <= 0 or self.weight_decay < 0 or self.warmup_steps < 0:
-            raise InputError("plan.lr must be above 0, plan.weight_decay and plan.warmup_steps not below it.")
+        if self.lr <= 0 or self.weight_decay < 0:
+            raise InputError("plan.lr must be above 0 and plan.weight_decay not below it.")
+        if not 0 <= self.warmup_steps < self.steps:
+            raise InputError(f"plan.warmup_steps lies between 0 and the {self.steps} steps of the run.")
         for name in ("momentum", "average_momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"plan.{name} lies in [0, 1), not at {getattr(self, name)}.")
@@ -46,7 +48,7 @@ class Plan:
         """Linear warm-up from 0, then the cosine that ends at cos(7 pi / 16) = 0.195 of the full rate."""
         if step < self.warmup_steps:
             return step / self.warmup_steps
-        progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
         return max(0.0, math.cos(7 * math.pi / 16 * progress))
 
     def reports_after(self, step: int) -> bool:
