@@ -32,7 +32,7 @@ def test_rate_never_goes_below_zero() -> None:
 
 
 def test_a_plan_of_warm_up_only_is_refused() -> None:
-    with pytest.raises(InputError, match="plan.warmup_steps lies between 0 and the 4 steps of the run"):
+    with pytest.raises(InputError, match=r"plan\.warmup_steps lies between 0 and the 4 steps of the run"):
         Plan(steps=4, warmup_steps=4)
 
 
