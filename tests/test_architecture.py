@@ -43,9 +43,11 @@ ROOMS: dict[str, set[str]] = {
     "runs": set(),
     "report": {"runs", "evaluate"},
     "experiment": BELOW_EXPERIMENT,
+    "bench": BELOW_EXPERIMENT | {"experiment"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE | {"data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},  # to list and to show
+    "cli": EDGE
+    | {"bench", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},  # to list and to show
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -66,6 +68,7 @@ LIBRARIES: dict[str, set[str]] = {
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib"},
     "experiment": {"torch", "numpy", "safetensors"},
+    "bench": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
     "cli": {"typer", "rich", "torch", "numpy"},

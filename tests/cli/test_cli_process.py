@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -32,8 +33,9 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
 
 def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
     line = ["train", "--recipe", "tiny.toml", "--steps", "100", "--set", "plan.report_every=1", "--out"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as in this process: another number adds up in another order
     with subprocess.Popen(
-        [*COMMAND, *line, "a run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *line, "a run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=one_thread
     ) as process:
         assert process.stdout is not None
         for text in process.stdout:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
+from .bench import bench
 from .demo import demo
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command(rich_help_panel="Work")(demo)
 app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(evaluate)
+app.command(rich_help_panel="Work")(bench)
 for listing in (methods, networks, datasets, recipes):
     app.command(rich_help_panel="What there is")(listing)
 

@@ -1,0 +1,188 @@
+"""`epass bench`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..files import write_atomically
+from ..recipe import Recipe
+from .plan import images as count_images
+from .progress import reading
+from .screen import percent, screen, show_facts, show_json
+from .settings import DEFAULT_METHOD, locate
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from ..experiment import Experiment
+
+STEPS = 2**20  # the published schedule: where there is CUDA, a run of this length is compiled
+LABELS_PER_CLASS = 4  # only the memory of a method that remembers labeled images depends on it
+NOISE_IMAGES = (5_000, 50_000)  # in main memory, on a GPU
+WHAT, BATCH, HOW = "What to time", "The batch", "How"
+
+
+def bench(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]", help="A built-in data set, a folder or an .npz file instead of random pixels."
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="See 'epass methods'.", rich_help_panel=WHAT)] = DEFAULT_METHOD,
+    projectors: Annotated[
+        int | None,
+        typer.Option(help="Projection heads. [dim]\\[default: 3, where a method has them][/]", rich_help_panel=WHAT),
+    ] = None,
+    net: Annotated[
+        str | None,
+        typer.Option(help="See 'epass networks'. [dim]\\[default: wrn-28-2, on a CPU small][/]", rich_help_panel=WHAT),
+    ] = None,
+    labeled_batch: Annotated[int, typer.Option(help="Labeled images a step.", rich_help_panel=BATCH)] = 64,
+    unlabeled_ratio: Annotated[
+        int, typer.Option(help="Unlabeled images for every labeled one.", rich_help_panel=BATCH)
+    ] = 7,
+    classes: Annotated[
+        int | None, typer.Option(help="Of the random pixels. [dim]\\[default: 10][/]", rich_help_panel=BATCH)
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side in pixels. [dim]\\[default: 32][/]", rich_help_panel=BATCH)
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Timed steps of every pass. [dim]\\[default: about 10 s in all][/]", rich_help_panel=HOW),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides the pixels, weights and batches.", rich_help_panel=HOW)] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=HOW)] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.", rich_help_panel=HOW)] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=HOW)
+    ] = False,
+) -> None:
+    """Time a training step on this machine: how long, where the time goes, how far from what the machine can do.
+
+    The step is the one that 'epass train' makes, with its batch. Everything is warmed up first and timed twice, so that
+    the difference shows the noise. The split comes from timing ever longer parts of a step. The two ceilings, a large
+    matrix product and a large copy, are measured in the same run.
+
+    [cyan]epass bench[/]                                       the published batch, random pixels
+
+    [cyan]epass bench --method comatch --projectors 1[/]       another method, without EPASS
+
+    [cyan]epass bench photos/ --net small --out speed.json[/]  your images
+    """
+    typed = {name: value for name, value in locals().items() if name != "json"}
+    typed["out"] = None if out is None else str(out)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise InputError(f"'{out}' cannot be written: name a file in a folder that exists.")
+    if data is not None and classes is not None:
+        raise InputError(f"'{data}' has its own classes: leave out --classes, which is for random pixels.")
+
+    from ..bench import measure
+    from ..device import choose_device
+
+    place, console = choose_device(device), screen()
+    recipe = Recipe(
+        source="epass bench",
+        data={"name": locate(data) or "noise"},
+        net={"name": net or ("small" if place.type == "cpu" else "wrn-28-2")},
+        method={"name": method},
+        projector=None if projectors is None else {"size": projectors},
+        plan={"steps": STEPS, "labeled_batch": labeled_batch, "unlabeled_ratio": unlabeled_ratio},
+        seed=seed,
+    )
+    try:
+        experiment = prepare(recipe, place, classes, image_size, console)
+        found = measure(experiment, steps=steps, command=shlex.join(["epass", *sys.argv[1:]])) | {"arguments": typed}
+    except RuntimeError as problem:
+        if type(problem).__name__ != "OutOfMemoryError":
+            raise
+        fewer = max(1, labeled_batch // 2)
+        raise InputError(
+            f"The batch does not fit into the memory of the device: lower --labeled-batch from {labeled_batch} to "
+            f"{fewer} (--labeled-batch {fewer})."
+        ) from None
+    if out is not None:
+        write_atomically(out, (dumps(found, indent=2) + "\n").encode())
+    if json:
+        show_json(found)
+    else:
+        show_facts(console, f"A training step on {found['environment']['device_name']}", bench_facts(found))
+
+
+def prepare(
+    recipe: Recipe, device: torch.device, classes: int | None, image_size: int | None, console: Console
+) -> Experiment:
+    """The objects to time, once the recipe is known to work: few labels, no test set."""
+    import torch
+
+    from ..bench import noise
+    from ..data import open_dataset
+    from ..experiment import build, check_recipe, takes_projector
+    from ..methods import METHODS
+
+    check_recipe(recipe)
+    if recipe.projector is None and takes_projector(METHODS[recipe.method["name"]]):
+        recipe = replace(recipe, projector={"size": 3})
+    if recipe.data["name"] == "noise":
+        images, sizes = NOISE_IMAGES[device.type == "cuda"], {} if image_size is None else {"image_size": image_size}
+        dataset = noise(images=images, classes=10 if classes is None else classes, seed=recipe.seed, **sizes)
+    else:
+        with reading(console) as progress:
+            dataset = open_dataset(recipe.data["name"], image_size=image_size, progress=progress)
+    known = dataset.train.labels[dataset.train.labels >= 0]
+    each = min(LABELS_PER_CLASS, int(torch.bincount(known, minlength=len(dataset.classes)).min()))
+    # nobody tests, so nothing needs to be held out
+    dataset = replace(dataset, test=dataset.train.select(torch.empty(0, dtype=torch.int64)))
+    recipe = replace(recipe, data={**recipe.data, "labels": max(1, each) * len(dataset.classes)})
+    return build(recipe, device, dataset)
+
+
+def bench_facts(found: dict[str, Any]) -> dict[str, str]:
+    """The numbers in words."""
+    work, step, environment = found["work"], found["step_ms"], found["environment"]
+    how = ", ".join(["one captured graph"] * work["captured"] + ["compiled"] * work["compiled"]) or "eager"
+    unlabeled = f" + {work['unlabeled_batch']} unlabeled" if work["unlabeled_batch"] else ""
+    parts = (f"{name} {ms:.4g} ms ({percent(ms / step['median'], 0)})" for name, ms in found["split_ms"].items())
+    memory, load = found["peak_memory_bytes"], environment["load"]
+    kind = "of tensors on the device" if work["captured"] else "of the whole process"
+    reached, ceilings, shares = found["reached"], found["ceilings"], found["shares"]
+
+    def against(what: str, amount: float, key: str, unit: float, words: str) -> str:
+        return (
+            f"{amount / unit:.4g} {what} a step, {reached[key] / unit:.4g} {what}/s: {percent(shares[key], 0)} of the "
+            f"{ceilings[key] / unit:.4g} {what}/s of {words}"
+        )
+
+    return {
+        "method": f"{describe_work(work)}, {how}",
+        "network": f"{work['net']}, {work['parameters']:,} parameters, {work['precision']}",
+        "images": f"{work['data']}, {work['classes']} classes, {work['channels']} x {work['image_size']} x "
+        f"{work['image_size']}",
+        "batch": f"{work['labeled_batch']} labeled{unlabeled}, {count_images(found['images_per_step'])} with all views",
+        "time": f"{step['median']:.4g} ms a step (a tenth below {step['p10']:.4g}, a tenth above {step['p90']:.4g})",
+        "noise": f"{found['pass_ms'][0]:.4g} and {found['pass_ms'][1]:.4g} ms in two passes of {found['steps_per_pass']} "
+        f"steps, {percent(found['pass_spread'], 1)} apart",
+        "speed": f"{found['images_per_second']:,.0f} images/s, every view of an image counted",
+        "split": ", ".join(parts),
+        "arithmetic": against("GFLOP", found["flops"], "flops_per_second", 1e9, "a large matrix product"),
+        "traffic": against("GB", found["bytes"], "bytes_per_second", 1e9, "a large copy"),
+        "memory": "unknown" if memory is None else f"{memory / 1e9:.4g} GB {kind}",
+        "machine": f"{environment['cpu_count']} cores, {environment['threads']} threads, torch {environment['torch']}"
+        + ("" if load is None else f", load {load:.2f} before"),
+    }
+
+
+def describe_work(work: dict[str, Any]) -> str:
+    """The method and its projectors, in words."""
+    heads = work["projectors"]
+    return str(work["method"]) if heads in (None, 1) else f"{work['method']} + EPASS ({heads} projectors)"
