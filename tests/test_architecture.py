@@ -46,8 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE
-    | {"bench", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},  # to list and to show
+    "cli": EDGE | {"bench", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {

@@ -28,7 +28,6 @@ from .train.optimizer import set_lr
 from .train.step import capture, make_step
 
 Work = Callable[[int], object]  # what is timed, given the number of a step
-STAGES = ("batch", "forward", "backward")  # the rest is optimizer, memory, average and report
 
 
 def noise(*, images: int, classes: int, channels: int = 3, image_size: int = 32, seed: int = 0) -> Dataset:
@@ -66,7 +65,7 @@ def measure(
         passes = [time_steps(work, device, steps) for _ in range(2)]
         memory = peak_memory(device)
         del work  # and with it the memory of a captured graph
-        until = {stage: time_part(experiment, stage, steps) for stage in STAGES}
+        until = {stage: time_part(experiment, stage, steps) for stage in ("batch", "forward", "backward")}
         flops, moved = count_flops(experiment), count_bytes(experiment)
     ceilings = measure_ceilings(device, precision)
     first, again = map(statistics.median, passes)
@@ -159,8 +158,8 @@ def time_part(experiment: Experiment, stage: str, steps: int) -> float:
     if device.type == "cuda":
         state = list(experiment.progress.tensors().values())
         run = capture(part, feed.select(0), state=state, generators=[feed.generator])
-    warm_up(lambda step: run(feed.select(step)), device)
-    return statistics.median(time_steps(lambda step: run(feed.select(step)), device, steps))
+    warm_up(work := lambda step: run(feed.select(step)), device)
+    return statistics.median(time_steps(work, device, steps))
 
 
 def warm_up(work: Work, device: torch.device) -> float:
@@ -213,11 +212,9 @@ def count_bytes(experiment: Experiment) -> int:
 
     layers = [module for module in net.modules() if not list(module.children())]
     hooks = [layer.register_forward_hook(count) for layer in layers]
-    try:
-        experiment.method(experiment.batch(0))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    experiment.method(experiment.batch(0))
+    for hook in hooks:
+        hook.remove()
     return sum(numbers) * cast(torch.dtype, net.precision).itemsize
 
 
@@ -225,7 +222,7 @@ def measure_ceilings(device: torch.device, precision: torch.dtype) -> dict[str, 
     """The best of a few large matrix products, and of a few large copies (bytes read and written)."""
     size, length = (8192, 2**29) if device.type == "cuda" else (2048, 2**27)
     left, right = torch.randn(2, size, size, device=device).to(precision)
-    source, target = torch.zeros(2, length, dtype=torch.uint8, device=device)
+    source, target = torch.ones(2, length, dtype=torch.uint8, device=device)
     product = min(time_steps(lambda _: left @ right, device, 12)[2:])
     copy = min(time_steps(lambda _: target.copy_(source), device, 12)[2:])
     return {"flops_per_second": 1000 * 2 * size**3 / product, "bytes_per_second": 1000 * 2 * length / copy}

@@ -34,9 +34,7 @@ WHAT, BATCH, HOW = "What to time", "The batch", "How"
 def bench(
     data: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[DATA]", help="A built-in data set, a folder or an .npz file instead of random pixels."
-        ),
+        typer.Argument(metavar="DATA", help="A built-in data set, a folder or an .npz file instead of random pixels."),
     ] = None,
     method: Annotated[str, typer.Option(help="See 'epass methods'.", rich_help_panel=WHAT)] = DEFAULT_METHOD,
     projectors: Annotated[
@@ -68,17 +66,18 @@ def bench(
         bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=HOW)
     ] = False,
 ) -> None:
-    """Time a training step on this machine: how long, where the time goes, how far from what the machine can do.
+    """Time a training step here: how long it takes and how far that is from what the machine can do.
 
-    The step is the one that 'epass train' makes, with its batch. Everything is warmed up first and timed twice, so that
-    the difference shows the noise. The split comes from timing ever longer parts of a step. The two ceilings, a large
-    matrix product and a large copy, are measured in the same run.
+    The step is that of 'epass train', making its batch included. It is warmed
+    up, then timed twice: the difference of the two is the noise. The split
+    comes from timing ever longer parts of a step, the ceilings from a large
+    matrix product and a large copy in the same run.
 
-    [cyan]epass bench[/]                                       the published batch, random pixels
+    [cyan]epass bench[/]                            the published batch, random pixels
 
-    [cyan]epass bench --method comatch --projectors 1[/]       another method, without EPASS
+    [cyan]epass bench --method comatch[/]           another method
 
-    [cyan]epass bench photos/ --net small --out speed.json[/]  your images
+    [cyan]epass bench photos/ --out speed.json[/]   your images, for the record
     """
     typed = {name: value for name, value in locals().items() if name != "json"}
     typed["out"] = None if out is None else str(out)
@@ -150,6 +149,7 @@ def prepare(
 def bench_facts(found: dict[str, Any]) -> dict[str, str]:
     """The numbers in words."""
     work, step, environment = found["work"], found["step_ms"], found["environment"]
+    first, again = found["pass_ms"]
     how = ", ".join(["one captured graph"] * work["captured"] + ["compiled"] * work["compiled"]) or "eager"
     unlabeled = f" + {work['unlabeled_batch']} unlabeled" if work["unlabeled_batch"] else ""
     parts = (f"{name} {ms:.4g} ms ({percent(ms / step['median'], 0)})" for name, ms in found["split_ms"].items())
@@ -170,8 +170,8 @@ def bench_facts(found: dict[str, Any]) -> dict[str, str]:
         f"{work['image_size']}",
         "batch": f"{work['labeled_batch']} labeled{unlabeled}, {count_images(found['images_per_step'])} with all views",
         "time": f"{step['median']:.4g} ms a step (a tenth below {step['p10']:.4g}, a tenth above {step['p90']:.4g})",
-        "noise": f"{found['pass_ms'][0]:.4g} and {found['pass_ms'][1]:.4g} ms in two passes of {found['steps_per_pass']} "
-        f"steps, {percent(found['pass_spread'], 1)} apart",
+        "noise": f"{first:.4g} and {again:.4g} ms in two passes of {found['steps_per_pass']} steps, "
+        f"{percent(found['pass_spread'], 1)} apart",
         "speed": f"{found['images_per_second']:,.0f} images/s, every view of an image counted",
         "split": ", ".join(parts),
         "arithmetic": against("GFLOP", found["flops"], "flops_per_second", 1e9, "a large matrix product"),

@@ -156,7 +156,10 @@ def outcome_row(group: Group) -> list[str]:
     """One way of training: error and calibration at the last step, mean ± std over seeds, and the time of one run."""
 
     def shares(spread: Spread | None) -> str:
-        return f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f} %" if spread else "-"
+        if spread is None:
+            return "-"
+        deviation = f" ± {100 * spread.std:.1f}" if spread.num_seeds > 1 else ""  # one seed has none
+        return f"{100 * spread.mean:.1f}{deviation} %"
 
     seconds = group.spread("seconds")
     return [
