@@ -220,7 +220,7 @@ def count_bytes(experiment: Experiment) -> int:
 
 def measure_ceilings(device: torch.device, precision: torch.dtype) -> dict[str, float]:
     """The best of a few large matrix products, and of a few large copies (bytes read and written)."""
-    size, length = (8192, 2**29) if device.type == "cuda" else (2048, 2**27)
+    size, length = (8192, 2**29) if device.type == "cuda" else (1024, 2**26)
     left, right = torch.randn(2, size, size, device=device).to(precision)
     source, target = torch.ones(2, length, dtype=torch.uint8, device=device)
     product = min(time_steps(lambda _: left @ right, device, 12)[2:])

@@ -10,9 +10,9 @@ from .errors import InputError, unknown
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """A device by name; "auto" takes CUDA, then Apple's, then the CPU."""
+    """A device by name; "auto" takes CUDA if it is there, else the CPU. Apple's GPU has to be asked for."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
     if kind not in ("cpu", "cuda", "mps"):
         if kind == "gpu":

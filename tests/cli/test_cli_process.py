@@ -50,3 +50,16 @@ def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
     assert epass(*shlex.split(error.partition("epass ")[2])).code == 0
     assert epass(*line, "undisturbed").code == 0
     assert Path("a run/model.safetensors").read_bytes() == Path("undisturbed/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_without_spinning_unless_the_user_wants_it(given: str | None, used: str) -> None:
+    script = "import atexit, os; atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']))\n" + COMMAND[-1]
+    chosen = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if given is not None:
+        chosen["OMP_WAIT_POLICY"] = given
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True, env=chosen
+    )
+
+    assert done.stdout.splitlines()[-1] == used
