@@ -5,10 +5,10 @@ with Pillow, a DataLoader, an eager float32 step in contiguous layout, a loop ov
 average that go through the parameters one by one, and every loss read at every step. It gets every customary
 convenience: persistent workers, prefetching, pinned memory, asynchronous copies.
 
-    OMP_WAIT_POLICY=PASSIVE python benchmarks/conventional.py --net small --labeled-batch 32 --workers 1+1
+    GOMP_SPINCOUNT=10000 python benchmarks/conventional.py --net small --labeled-batch 32 --workers 1+1
 
-The variable is what our own command sets: without it, torch's threads spin against the worker processes, to the
-disadvantage of the conventional side wherever there are fewer cores than processes.
+With the variable, torch's threads stop spinning soon when they wait, so that they and the worker processes disturb each
+other less where there are fewer cores than processes.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ def main(arguments: list[str] | None = None) -> int:
         "projectors": (experiment.recipe.projector or {}).get("size"),
         "shape": " x ".join(map(str, experiment.split.labeled.pixels.shape[1:])),
         "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
-        "environment": facts | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY")},
+        "environment": facts | {name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")},
     }
     print(describe(options, found))
     if options.out is not None:
