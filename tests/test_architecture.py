@@ -24,10 +24,11 @@ PACKAGE = Path(epass.__file__).parent
 EVERYONE = {"errors", "files"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "device", "runs", "report", "recipe"}
+EDGE = {"experiment", "cpu", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "cpu": set(),
     "device": set(),
     "recipe": set(),
     "method": set(),
@@ -52,6 +53,7 @@ ROOMS: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "cpu": set(),
     "device": {"torch"},
     "recipe": set(),
     "method": {"torch"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
 from .demo import demo
@@ -60,9 +60,7 @@ def root(
 
 def main() -> None:
     """Run the command line; a mistake in the input is one sentence and exit code 2."""
-    # Torch's threads wait for each other by spinning, unless told otherwise before torch is imported. With one busy
-    # program beside them they spin against it, and a step takes a hundred times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    prepare_cpu()
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:

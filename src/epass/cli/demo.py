@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ..cpu import keep_freed_memory
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder, load_run
 from .screen import duration, percent, screen, show_table
@@ -103,6 +104,7 @@ def train_all(recipes: dict[Path, Recipe], console: Console) -> None:
 
 def train_one(recipe: Recipe, folder: Path) -> None:
     """One run, in a process of its own."""
+    keep_freed_memory()
     import torch
 
     from ..experiment import run
