@@ -59,7 +59,7 @@ def reading(console: Console) -> Iterator[Callable[[int, int], None] | None]:
 
 
 class Clock:
-    """The time left: from an estimate at first, then from the reports of this session, which may start anywhere."""
+    """The time left: from an estimate at first, then from the reports of this process, which may start anywhere."""
 
     def __init__(self, steps: int, seconds_per_step: float) -> None:
         self.steps, self.seconds_per_step = steps, seconds_per_step
