@@ -25,7 +25,7 @@ from .networks import count_parameters
 from .runs import environment
 from .train.loop import Window
 from .train.optimizer import set_lr
-from .train.step import capture, make_step
+from .train.step import capture, kept, make_step
 
 Work = Callable[[int], object]  # what is timed, given the number of a step
 
@@ -116,14 +116,10 @@ def measure(
 @contextmanager
 def state_kept(experiment: Experiment) -> Iterator[None]:
     """Put weights, memories, averages, optimizer state and learning rate back at the end."""
-    tensors = list(experiment.progress.tensors().values())
-    before = [tensor.detach().to("cpu", copy=True) for tensor in tensors]  # the device's memory is being measured
     try:
-        yield
+        with kept(list(experiment.progress.tensors().values()), "cpu"):  # the device's memory is being measured
+            yield
     finally:
-        with torch.no_grad():
-            for tensor, value in zip(tensors, before, strict=True):
-                tensor.copy_(value)
         set_lr(experiment.optimizer, experiment.plan.lr)
         experiment.optimizer.zero_grad(set_to_none=False)
 

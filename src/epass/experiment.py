@@ -31,7 +31,7 @@ from .train.checkpoint import Progress, restore_newest, save_checkpoint
 from .train.loop import NotFiniteError, Report, train
 from .train.optimizer import make_optimizer
 from .train.schedule import Plan
-from .train.step import capture, make_step
+from .train.step import capture, kept, make_step
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 
@@ -227,18 +227,14 @@ def predict(net: torch.nn.Module, images: Images, dataset: Dataset, device: torc
 
 def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
     """Try a few steps, put everything back, and say how long one takes."""
-    tensors = list(experiment.progress.tensors().values())
-    before = [tensor.detach().clone() for tensor in tensors]
-    step, feed = experiment.pipeline()
     seconds: list[float] = []
-    while len(seconds) < 12 and sum(seconds) < patience:
-        started = time.perf_counter()
-        outcome = step(feed(len(seconds)))
-        outcome.loss.item()
-        seconds.append(time.perf_counter() - started)
-    with torch.no_grad():
-        for tensor, value in zip(tensors, before, strict=True):
-            tensor.copy_(value)
+    with kept(list(experiment.progress.tensors().values())):
+        step, feed = experiment.pipeline()
+        while len(seconds) < 12 and sum(seconds) < patience:
+            started = time.perf_counter()
+            outcome = step(feed(len(seconds)))
+            outcome.loss.item()
+            seconds.append(time.perf_counter() - started)
     return sorted(seconds)[len(seconds) // 2]
 
 

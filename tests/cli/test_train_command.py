@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from calling import Epass, Trained
 
 TINY = ("train", "--recipe", "tiny.toml")
@@ -195,3 +196,18 @@ def test_the_default_recipe_fits_data_and_method(epass: Epass, tmp_path: Path) -
     answer = epass("train", "own.npz", "--method", "supervised", "--steps", "1", "--labels", "20", "--net", "small")
     assert answer.code == 0, answer.err
     assert recipe_of(Path("runs/own-supervised-0"))["method"]["name"] == "supervised"
+
+
+def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> float:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("epass.experiment.seconds_per_step", full)
+    answer = epass("train", "--recipe", "tiny.toml", "--out", "full")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        "Error: The batch does not fit into the memory of the device: lower plan.labeled_batch from 10 to 5 "
+        "(--set plan.labeled_batch=5).\n"
+    )
+    assert not Path("full").exists()

@@ -11,7 +11,7 @@ from epass.testing import Case, difference, named
 from epass.train.checkpoint import Progress
 from epass.train.optimizer import make_optimizer, set_lr
 from epass.train.schedule import Plan
-from epass.train.step import capture, make_step, observe
+from epass.train.step import capture, kept, make_step, observe
 
 
 class Line(Method):
@@ -159,3 +159,20 @@ def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: s
         wanted, found = eager_step(batch(position)), captured(batch(position))
         assert difference(named(wanted), named(found), 1e-4) is None
     assert difference(eager.tensors(), progress.tensors(), 1e-4) is None
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_state_is_put_back_even_when_the_work_fails(device: str | None) -> None:
+    weight, count = torch.ones(3, requires_grad=True), torch.tensor(4)
+
+    def fail() -> None:
+        with kept([weight, count], device), torch.no_grad():
+            weight.mul_(2)
+            count.add_(1)
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fail()
+    assert weight.tolist() == [1.0, 1.0, 1.0]
+    assert weight.requires_grad
+    assert count.item() == 4

@@ -17,7 +17,7 @@ from ..recipe import Recipe
 from .plan import images as count_images
 from .progress import reading
 from .screen import percent, screen, show_facts, show_json
-from .settings import DEFAULT_METHOD, locate
+from .settings import DEFAULT_METHOD, describe_method, fitting, locate
 
 if TYPE_CHECKING:
     import torch
@@ -99,17 +99,9 @@ def bench(
         plan={"steps": STEPS, "labeled_batch": labeled_batch, "unlabeled_ratio": unlabeled_ratio},
         seed=seed,
     )
-    try:
+    with fitting(labeled_batch, "--labeled-batch", "--labeled-batch "):
         experiment = prepare(recipe, place, classes, image_size, console)
         found = measure(experiment, steps=steps, command=shlex.join(["epass", *sys.argv[1:]])) | {"arguments": typed}
-    except RuntimeError as problem:
-        if type(problem).__name__ != "OutOfMemoryError":
-            raise
-        fewer = max(1, labeled_batch // 2)
-        raise InputError(
-            f"The batch does not fit into the memory of the device: lower --labeled-batch from {labeled_batch} to "
-            f"{fewer} (--labeled-batch {fewer})."
-        ) from None
     if out is not None:
         write_atomically(out, (dumps(found, indent=2) + "\n").encode())
     if json:
@@ -164,7 +156,7 @@ def bench_facts(found: dict[str, Any]) -> dict[str, str]:
         )
 
     return {
-        "method": f"{describe_work(work)}, {how}",
+        "method": f"{describe_method(work['method'], work['projectors'])}, {how}",
         "network": f"{work['net']}, {work['parameters']:,} parameters, {work['precision']}",
         "images": f"{work['data']}, {work['classes']} classes, {work['channels']} x {work['image_size']} x "
         f"{work['image_size']}",
@@ -180,9 +172,3 @@ def bench_facts(found: dict[str, Any]) -> dict[str, str]:
         "machine": f"{environment['cpu_count']} cores, {environment['threads']} threads, torch {environment['torch']}"
         + ("" if load is None else f", load {load:.2f} before"),
     }
-
-
-def describe_work(work: dict[str, Any]) -> str:
-    """The method and its projectors, in words."""
-    heads = work["projectors"]
-    return str(work["method"]) if heads in (None, 1) else f"{work['method']} + EPASS ({heads} projectors)"

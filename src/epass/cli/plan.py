@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .screen import duration, percent
-from .settings import describe_method
+from .settings import describe_recipe
 
 if TYPE_CHECKING:
     from ..experiment import Experiment
@@ -34,7 +34,7 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
         "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, dataset.classes)}",
         "unlabeled": images(len(split.unlabeled)) + ("" if uses_unlabeled else ", which this method does not look at"),
         "test": images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
-        "method": describe_method(experiment.recipe),
+        "method": describe_recipe(experiment.recipe),
         "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,10 +100,29 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / "-".join([data, str(recipe.method.get("name")), *epass, str(recipe.seed)])
 
 
-def describe_method(recipe: Recipe) -> str:
+def describe_recipe(recipe: Recipe) -> str:
     """The method of a recipe and its projectors, in words."""
-    size = (recipe.projector or {}).get("size", 1)
-    return f"{recipe.method['name']} + EPASS ({size} projectors)" if size > 1 else str(recipe.method["name"])
+    return describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
+
+
+def describe_method(name: str, projectors: int | None) -> str:
+    """A method and its projectors, in words."""
+    return name if projectors in (None, 1) else f"{name} + EPASS ({projectors} projectors)"
+
+
+@contextmanager
+def fitting(batch: int, setting: str, flag: str) -> Iterator[None]:
+    """Say which setting to lower, and to what, when a labeled batch of this size does not fit into the device."""
+    try:
+        yield
+    except RuntimeError as problem:
+        if type(problem).__name__ != "OutOfMemoryError":  # by name: torch is not imported before it is needed
+            raise
+        fewer = max(1, batch // 2)
+        raise InputError(
+            f"The batch does not fit into the memory of the device: lower {setting} from {batch} to {fewer} "
+            f"({flag}{fewer})."
+        ) from None
 
 
 def parse_budget(text: str) -> float:

@@ -17,7 +17,16 @@ from ..runs import RunFolder, load_run
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
 from .screen import complain, screen, show_facts
-from .settings import DEFAULT_METHOD, Request, compose, default_folder, describe_method, parse_budget, starting_recipe
+from .settings import (
+    DEFAULT_METHOD,
+    Request,
+    compose,
+    default_folder,
+    describe_recipe,
+    fitting,
+    parse_budget,
+    starting_recipe,
+)
 
 if TYPE_CHECKING:
     from ..experiment import Experiment
@@ -99,23 +108,17 @@ def train(
         # the speed of today would give another number of steps and so another run
         request = replace(request, steps=read_recipe(str(home.path / "recipe.toml")).plan["steps"])
         seconds = None
-    check(compose(request, base), home, resume, force)
+    asked = compose(request, base)
+    check(asked, home, resume, force)
 
     console = screen()
     try:
-        experiment, seconds_per_step = prepare(request, base, device, seconds, console)
-        done = steps_kept(home) if resume else 0
-        show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
-        follow(experiment, home, resume, force, seconds_per_step, console)
+        with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
+            experiment, seconds_per_step = prepare(request, base, device, seconds, console)
+            done = steps_kept(home) if resume else 0
+            show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
+            follow(experiment, home, resume, force, seconds_per_step, console)
         finish(experiment, home, console)
-    except RuntimeError as problem:
-        if type(problem).__name__ != "OutOfMemoryError":  # by name: torch is not imported before it is needed
-            raise
-        batch = compose(request, base).plan.get("labeled_batch", 64)
-        raise InputError(
-            f"The batch does not fit into the memory of the device: lower plan.labeled_batch from {batch} to "
-            f"{max(1, batch // 2)} (--set plan.labeled_batch={max(1, batch // 2)})."
-        ) from None
     except KeyboardInterrupt:
         again = shlex.join(["epass", "train", "--resume", "--out", str(home.path)])
         device_flag = "" if device == "auto" else f" --device {device}"
@@ -200,7 +203,7 @@ def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
     finished = load_run(home.path)
     assert finished.results is not None
     labels = f"{len(experiment.split.labeled):,} labels"
-    title = f"{describe_method(experiment.recipe)} on {experiment.dataset.name}, {labels}"
+    title = f"{describe_recipe(experiment.recipe)} on {experiment.dataset.name}, {labels}"
     page = write_page(home.path / "report.html", [finished], title=title)
     console.print()
     show_facts(console, "Results", result_facts(finished.results, home.path, page))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -46,6 +47,18 @@ def observe(pseudo: PseudoLabels | None, truth: Tensor) -> dict[str, Tensor]:
     return {"coverage": used.mean(), "used_known": known.mean(), "used_right": right.mean()}
 
 
+@contextmanager
+def kept(state: Sequence[Tensor], device: torch.device | str | None = None) -> Iterator[None]:
+    """Put the tensors of `state` back at the end, whatever happened; their copies wait on `device`, or beside them."""
+    before = [tensor.detach().to(device, copy=True) for tensor in state]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(state, before, strict=True):
+                tensor.copy_(value)
+
+
 def capture(
     work: Callable[[T], Outcome], example: T, *, state: Sequence[Tensor], generators: Sequence[torch.Generator] = ()
 ) -> Callable[[T], Outcome]:
@@ -55,23 +68,18 @@ def capture(
     put back to what they were before. A replay draws from `generators` as they are seeded when it starts.
     """
     static = tree_map(torch.clone, example)
-    before = [tensor.detach().clone() for tensor in state]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    try:
+    with kept(state):
         with torch.cuda.stream(stream):
             for _ in range(3):  # allocates what must not move: gradients, workspaces
                 work(static)
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(graph):
             outcome = work(static)
-    finally:
-        with torch.no_grad():
-            for tensor, value in zip(state, before, strict=True):
-                tensor.copy_(value)
 
     def replay(inputs: T) -> Outcome:
         tree_map(lambda slot, new: slot.copy_(new), static, inputs)
