@@ -47,6 +47,7 @@ from epass.methods import METHODS
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import Recipe
 from epass.runs import environment
+from epass.seeds import fold
 from epass.train.optimizer import make_optimizer, parameter_groups
 from epass.train.step import make_step, observe
 
@@ -192,7 +193,8 @@ def batches(experiment: Experiment, workers: tuple[int, int]) -> Iterator[Batch]
     while True:
         index, labels, x = to_device(next(labeled))
         other, truth, u = to_device(next(unlabeled)) if unlabeled is not None else (none, none, ())
-        yield Batch(tuple(x), labels, tuple(u), index, other, truth, torch.tensor(step, device=device))
+        clock, seed = torch.tensor([step, fold(experiment.recipe.seed, "method", step)], device=device)
+        yield Batch(tuple(x), labels, tuple(u), index, other, truth, clock, seed)
         step += 1
 
 

@@ -158,6 +158,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         label_counts=split.label_counts,
         labeled_batch=plan.labeled_batch,
         unlabeled_batch=plan.unlabeled_batch,
+        steps=plan.steps,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))

@@ -27,6 +27,7 @@ class Problem:
     label_counts: tuple[int, ...]  # labeled images per class
     labeled_batch: int  # labeled images per step, over all processes
     unlabeled_batch: int  # unlabeled images per step, over all processes
+    steps: int  # of the whole run
 
 
 class Batch(NamedTuple):
@@ -39,6 +40,7 @@ class Batch(NamedTuple):
     unlabeled_index: Tensor  # (U,) position in the unlabeled set
     unlabeled_truth: Tensor  # (U,) true class or -1: for diagnostics, no method reads it
     step: Tensor  # () int64
+    seed: Tensor  # () int64, another one at every step: what a method draws at random, it draws from this
 
 
 class PseudoLabels(NamedTuple):
@@ -46,6 +48,15 @@ class PseudoLabels(NamedTuple):
 
     labels: Tensor  # (U,) int64
     mask: Tensor  # (U,) float, 0 = not used
+    probs: Tensor | None = None  # (U, C) what the mask was taken from
+
+
+class Features(NamedTuple):
+    """What the backbone made of the images, for a wrapper that builds on it. Gradients may flow through it."""
+
+    labeled: Tensor  # (B, D)
+    weak: Tensor  # (U, D)
+    strong: Tensor  # (U, D), of the first strong view
 
 
 class Outcome(NamedTuple):
@@ -55,6 +66,7 @@ class Outcome(NamedTuple):
     metrics: dict[str, Tensor] = {}  # noqa: RUF012  (detached scalars, still on the device)
     memory: dict[str, Tensor] = {}  # noqa: RUF012
     pseudo: PseudoLabels | None = None
+    features: Features | None = None
 
     @property
     def loss(self) -> Tensor:
@@ -72,10 +84,17 @@ class Method(nn.Module):
 
     views: ClassVar[Views]
     all_labels: ClassVar[bool] = False  # an upper bound that trains on every known label, not on the few
+    not_compiled: ClassVar[str] = ""  # why `torch.compile` cannot take the objective as one graph, if it cannot
+    not_replicated: ClassVar[str] = ""  # why two processes do not do exactly what one does, if they do not
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
+
+    @classmethod
+    def adapt(cls, net: nn.Module) -> nn.Module:
+        """The network that this method trains, made from a recipe's classifier; most take it as it is."""
+        return net
 
     @abstractmethod
     def forward(self, batch: Batch) -> Outcome:
@@ -84,3 +103,19 @@ class Method(nn.Module):
     @torch.no_grad()
     def update(self, memory: dict[str, Tensor]) -> None:
         """Remember what this step taught; a method without memory keeps this default."""
+
+
+class Wrapper(Method):
+    """A method around another one, to whose objective it adds; neither knows what the other consists of.
+
+    It is built as `Wrapper(method, problem, **settings)` from a method whose outcome has `features`.
+    """
+
+    def __init__(self, method: Method) -> None:
+        nn.Module.__init__(self)
+        self.method = method
+
+    @property
+    def net(self) -> nn.Module:  # type: ignore[override]
+        """What is evaluated and kept; a wrapper with a classifier of its own puts that here."""
+        return self.method.net

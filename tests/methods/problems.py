@@ -64,7 +64,12 @@ class Passing(nn.Module):
 
 
 def make_problem(
-    num_classes: int = 3, *, num_labeled: int = 4, labeled_batch: int = 2, unlabeled_batch: int = 3
+    num_classes: int = 3,
+    *,
+    num_labeled: int = 4,
+    labeled_batch: int = 2,
+    unlabeled_batch: int = 3,
+    steps: int = 1000,
 ) -> Problem:
     counts = tuple(len(range(c, num_labeled, num_classes)) for c in range(num_classes))
     return Problem(
@@ -74,6 +79,7 @@ def make_problem(
         label_counts=counts,
         labeled_batch=labeled_batch,
         unlabeled_batch=unlabeled_batch,
+        steps=steps,
     )
 
 
@@ -89,6 +95,7 @@ def make_batch(
         unlabeled_index=torch.arange(count),
         unlabeled_truth=torch.full((count,), -1),
         step=torch.tensor(step),
+        seed=torch.tensor(1_000_003 * (step + 1)),
     )
 
 

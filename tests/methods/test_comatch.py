@@ -295,7 +295,7 @@ def test_all_views_pass_the_network_as_one_batch() -> None:
     seen = record_inputs(net)
     CoMatch(net, make_problem(), ProjectorEnsemble(8, 4))(batch)
     assert len(seen) == 1
-    assert torch.equal(seen[0], torch.cat([*batch.labeled, *batch.unlabeled]))
+    assert torch.equal(seen[0], torch.cat([*batch.labeled, *batch.unlabeled[1:], batch.unlabeled[0]]))
 
 
 # --- With an ensemble of projectors ----------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_all_views_pass_the_network_as_one_batch() -> None:
     seen = record_inputs(net)
     FixMatch(net, make_problem())(make_batch(x, torch.tensor([0, 1, 2, 0]), weak, strong))
     assert len(seen) == 1
-    assert torch.equal(seen[0], torch.cat([x, weak, strong]))
+    assert torch.equal(seen[0], torch.cat([x, strong, weak]))
 
 
 def test_defaults_are_the_published_ones() -> None:

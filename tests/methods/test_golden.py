@@ -51,7 +51,7 @@ def build(name: str, size: int) -> Method:
     net = SmallNet(num_features=16)
     parts = [ProjectorEnsemble(net.num_features, 8, size=size)] if size else []
     settings = {key: value for key, value in SETTINGS.items() if key in takes(name)}
-    return METHODS[name](net, problem, *parts, **settings).train()
+    return METHODS[name](METHODS[name].adapt(net), problem, *parts, **settings).train()
 
 
 def trace(name: str, size: int) -> dict[str, list[float]]:

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from epass.method import Batch, Outcome
-from epass.testing import _NoHostSync
+from epass.testing.checks import _NoHostSync
 from epass.train.loop import NotFiniteError, Report, Window, train
 from epass.train.schedule import Plan
 
 
 def feed(step: int) -> Batch:
     nothing = torch.empty(0)
-    return Batch((), nothing, (), nothing, nothing, nothing, torch.tensor(step))
+    return Batch((), nothing, (), nothing, nothing, nothing, torch.tensor(step), torch.tensor(0))
 
 
 def optimizer() -> torch.optim.Optimizer:

@@ -46,9 +46,8 @@ class Follower(Average):
 
 def line_batch(step: int = 5) -> Batch:
     nothing = torch.empty(0, dtype=torch.int64)
-    return Batch(
-        (torch.tensor([[1.0], [2.0]]),), torch.tensor([3, 6]), (), torch.arange(2), nothing, nothing, torch.tensor(step)
-    )
+    images, labels = torch.tensor([[1.0], [2.0]]), torch.tensor([3, 6])
+    return Batch((images,), labels, (), torch.arange(2), nothing, nothing, torch.tensor(step), torch.tensor(0))
 
 
 def test_weights_move_then_memory_is_written_then_the_average_follows() -> None:

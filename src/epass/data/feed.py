@@ -23,6 +23,7 @@ class Selection(NamedTuple):
     labeled_index: Tensor  # (B,) this process's positions in the labeled set
     unlabeled_index: Tensor  # (U,) and in the unlabeled set
     step: Tensor  # () int64
+    seed: Tensor  # () int64, for what the method draws
 
 
 class Feed:
@@ -77,11 +78,12 @@ class Feed:
             labeled_index=self.labeled_order.take(step)[mine],
             unlabeled_index=none if self.unlabeled_order is None else self.unlabeled_order.take(step)[mine],
             step=torch.full((), step, dtype=torch.int64, device=self.device),
+            seed=torch.full((), fold(self.seed, "method", step), dtype=torch.int64, device=self.device),
         )
 
     def batch(self, selection: Selection) -> Batch:
         """What the device does about it: gather, draw, augment, normalize, all in shapes that never change."""
-        labeled_index, unlabeled_index, step = selection
+        labeled_index, unlabeled_index, step, seed = selection
         return Batch(
             labeled=self._views(self.labeled, labeled_index, self.views.labeled),
             labels=self.labeled.labels.index_select(0, labeled_index),
@@ -90,6 +92,7 @@ class Feed:
             unlabeled_index=unlabeled_index,
             unlabeled_truth=self.unlabeled.labels.index_select(0, unlabeled_index),
             step=step,
+            seed=seed,
         )
 
     def _views(self, images: ImageSource, index: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:

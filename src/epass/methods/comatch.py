@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..distributed import gather_rows, mean_over_ranks, rank, world_size
 from ..errors import one_of
-from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment
 from ..parts.labels import consistency, one_hot
@@ -64,7 +64,7 @@ class CoMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong, other) = batch.labeled, batch.unlabeled
-        on_x, on_weak, on_strong, on_other = predict_jointly(self.net, x, weak, strong, other)
+        on_x, on_strong, on_other, on_weak = predict_jointly(self.net, x, strong, other, targets=(weak,))
         z_strong, z_other = self.projector(on_strong.features), self.projector(on_other.features)
 
         with torch.no_grad():
@@ -93,7 +93,8 @@ class CoMatch(Method):
                 "probs": torch.cat([aligned, one_hot(batch.labels, self.num_classes)]),
                 "mean_probs": mean_probs,
             },
-            pseudo=PseudoLabels(target.argmax(1), mask),
+            pseudo=PseudoLabels(target.argmax(1), mask, target),
+            features=Features(on_x.features, on_weak.features, on_strong.features),
         )
 
     def smooth(self, probs: Tensor, embedding: Tensor, step: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import nn
 
-from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.labels import consistency
 from ..parts.threshold import confident
@@ -27,7 +27,7 @@ class FixMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_weak, on_strong = predict_jointly(self.net, x, weak, strong)
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
 
         probs = on_weak.logits.detach().softmax(1)
         mask, pseudo_labels = confident(probs, self.threshold), probs.argmax(1)
@@ -36,5 +36,6 @@ class FixMatch(Method):
                 "labeled": F.cross_entropy(on_x.logits, batch.labels),
                 "unlabeled": self.unlabeled_weight * consistency(on_strong.logits, pseudo_labels, mask),
             },
-            pseudo=PseudoLabels(pseudo_labels, mask),
+            pseudo=PseudoLabels(pseudo_labels, mask, probs),
+            features=Features(on_x.features, on_weak.features, on_strong.features),
         )

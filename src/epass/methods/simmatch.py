@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..distributed import mean_over_ranks
 from ..errors import one_of
-from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment
 from ..parts.labels import consistency, one_hot
@@ -69,7 +69,7 @@ class SimMatch(Method):
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
         if self.teacher is None:
-            on_x, on_weak, on_strong = predict_jointly(self.net, x, weak, strong)
+            on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
             bank_x, project = on_x, cast(nn.Module, self.projector)
         else:
             on_x, on_strong = predict_jointly(self.net, x, strong)
@@ -101,7 +101,8 @@ class SimMatch(Method):
             },
             metrics={"head_cosine": self.projector.similarity(on_x.features)},
             memory={"index": batch.labeled_index, "embedding": z_x, "label": batch.labels, "mean_probs": mean_probs},
-            pseudo=PseudoLabels(target.argmax(1), mask),
+            pseudo=PseudoLabels(target.argmax(1), mask, target),
+            features=Features(on_x.features, on_weak.features, on_strong.features),
         )
 
     @torch.no_grad()

@@ -6,19 +6,27 @@ import copy
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Average(nn.Module):
     """Exponential moving average of a module's parameters, with the module's live buffers.
 
     It is itself a module with the same forward, and is never trained. With `batch_statistics` its BatchNorm layers
-    normalize by the batch at hand, as teachers in the field do, and still leave their running statistics alone.
+    normalize by the batch at hand, as teachers in the field do, and still leave their running statistics alone. With
+    `average_buffers` running statistics are averaged like parameters instead of copied, which is EMAN.
     """
 
-    def __init__(self, module: nn.Module, momentum: float = 0.999, *, batch_statistics: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        momentum: float = 0.999,
+        *,
+        batch_statistics: bool = False,
+        average_buffers: bool = False,
+    ) -> None:
         super().__init__()
-        self.momentum = momentum
+        self.momentum, self.average_buffers = momentum, average_buffers
         self.module = copy.deepcopy(module).requires_grad_(False).eval()
         if batch_statistics:
             for part in self.module.modules():
@@ -35,8 +43,11 @@ class Average(nn.Module):
     @torch.no_grad()
     def follow(self, module: nn.Module) -> None:
         """Move towards `module` by one step; momentum 0 copies it."""
+        averaged: list[tuple[Tensor, Tensor]] = list(zip(self.module.parameters(), module.parameters(), strict=True))
+        copied: list[tuple[Tensor, Tensor]] = []
+        for own, live in zip(self.module.buffers(), module.buffers(), strict=True):
+            (averaged if self.average_buffers and own.is_floating_point() else copied).append((own, live))
         # lerp weighs its second operand, so momentum 0 gives the module itself, bit for bit
-        torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), 1 - self.momentum)
-        own, live = list(self.module.buffers()), list(module.buffers())
-        if own:
-            torch._foreach_copy_(own, live)
+        torch._foreach_lerp_([own for own, _ in averaged], [live for _, live in averaged], 1 - self.momentum)
+        if copied:
+            torch._foreach_copy_([own for own, _ in copied], [live for _, live in copied])
