@@ -114,7 +114,7 @@ def test_measuring_changes_nothing(measured: tuple[Experiment, dict[str, Tensor]
     assert all(p.grad is None or not p.grad.any() for p in experiment.method.parameters())
     fresh = small()
     for number in range(3):  # what follows is what would have followed
-        ours, theirs = (each.pipeline() for each in (experiment, fresh))
+        ours, theirs = (each.pipeline for each in (experiment, fresh))
         found, expected = ours[0](ours[1](number)), theirs[0](theirs[1](number))
         assert {name: loss.item() for name, loss in found.losses.items()} == {
             name: loss.item() for name, loss in expected.losses.items()

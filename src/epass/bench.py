@@ -121,12 +121,12 @@ def state_kept(experiment: Experiment) -> Iterator[None]:
             yield
     finally:
         set_lr(experiment.optimizer, experiment.plan.lr)
-        experiment.optimizer.zero_grad(set_to_none=False)
+        experiment.optimizer.zero_grad()
 
 
 def whole_step(experiment: Experiment) -> Work:
     """One turn of the training loop: learning rate, batch, step, sums for the report."""
-    step_fn, feed = experiment.pipeline()
+    step_fn, feed = experiment.make_pipeline()  # not the one that is kept, whose memory would stay
     window, plan = Window(0), experiment.plan
 
     def work(step: int) -> None:
@@ -147,7 +147,8 @@ def time_part(experiment: Experiment, stage: str, steps: int) -> float:
             return batch
         loss = compute(batch).loss
         if stage == "backward":
-            loss.backward()  # adds to the gradients, as in the whole step
+            loss.backward()
+            experiment.optimizer.zero_grad()
         return loss.detach()
 
     run: Callable[[Selection], Any] = part

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -110,8 +111,13 @@ class Experiment:
     def progress(self) -> Progress:
         return Progress(self.method, self.average, self.optimizer)
 
+    @cached_property
     def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
-        """What the loop needs: a step, and a feed of its inputs. On CUDA both together are one captured graph."""
+        """What the loop needs, made once: compiling and recording take their time."""
+        return self.make_pipeline()
+
+    def make_pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """A step, and a feed of its inputs. On CUDA both together are one captured graph."""
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
         if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
@@ -131,7 +137,8 @@ class Experiment:
 
     def captured(self, *, compiled: bool) -> Callable[[Selection], Outcome]:
         """The making of a batch and the step on it, as one CUDA graph."""
-        torch.backends.cudnn.benchmark = True  # shapes never change, so a search for the fastest kernels pays
+        # Shapes never change, so a search for the fastest kernels pays, and one among all of them: 2 % of a step.
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
         warnings.filterwarnings("ignore", message="TensorFloat32")  # similarities are kept in full float32 on purpose
         self.feed.render = torch.compile(render, dynamic=False) if compiled else render
         forward = torch.compile(self.method, dynamic=False) if compiled else self.method
@@ -171,13 +178,13 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         parts = [ProjectorEnsemble(net.num_features, **(recipe.projector or {}))] if takes_projector(cls) else []
         make: Callable[..., Method] = cls
         net.precision = choose_precision(device, plan.precision)
-        method = make(net, problem, *parts, **without(recipe.method, "name")).train()
+        method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name")).train()
     method.to(device)
     if device.type == "cuda":
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
     # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
     home = torch.device("cpu") if device.type == "mps" else device
-    average = Average(net, plan.average_momentum)
+    average = Average(method.net, plan.average_momentum)
     cast(Classifier, average.module).precision = torch.float32  # what is kept is tested as it will be used
     return Experiment(
         recipe=recipe,
@@ -230,7 +237,7 @@ def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
     """Try a few steps, put everything back, and say how long one takes."""
     seconds: list[float] = []
     with kept(list(experiment.progress.tensors().values())):
-        step, feed = experiment.pipeline()
+        step, feed = experiment.pipeline
         while len(seconds) < 12 and sum(seconds) < patience:
             started = time.perf_counter()
             outcome = step(feed(len(seconds)))
@@ -273,7 +280,7 @@ def run(
         home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
     rows = home.metrics()
     spent, started = (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
-    for report in train(*experiment.pipeline(), experiment.optimizer, experiment.plan, start=start):
+    for report in train(*experiment.pipeline, experiment.optimizer, experiment.plan, start=start):
         values = dict(report.values)
         if experiment.plan.evaluates_after(report.step):
             logits = predict(experiment.average, experiment.split.test, experiment.dataset, experiment.device)
@@ -336,7 +343,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     )
 
 
-def load_model(folder: str | Path) -> tuple[Classifier, dict[str, Any]]:
+def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The trained network of a run folder, on the CPU, and what model.json says about it."""
     from safetensors.torch import load_file
 
@@ -346,8 +353,9 @@ def load_model(folder: str | Path) -> tuple[Classifier, dict[str, Any]]:
     if model is None:
         raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
     net_settings = dict(model["net"])
-    net = make_network(
+    plain = make_network(
         net_settings.pop("name"), in_channels=model["channels"], num_classes=len(model["classes"]), **net_settings
     )
+    net = METHODS[model["method"]["name"]].adapt(plain)
     net.load_state_dict(load_file(Path(folder) / "model.safetensors"))
     return net.eval(), model

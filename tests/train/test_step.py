@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -66,11 +68,9 @@ def test_gradients_do_not_add_up_from_step_to_step() -> None:
     method = Line()
     step = make_step(method, torch.optim.SGD(method.net.parameters(), lr=0.1), Average(method.net))
     step(line_batch())
-    place = method.net.weight.grad.data_ptr()
     step(line_batch())
     assert method.net.weight.item() == pytest.approx(2 + 0.1 * 5 * (3 - 2))
-    assert method.net.weight.grad.item() == 0.0
-    assert method.net.weight.grad.data_ptr() == place  # a recorded step adds to the memory it was recorded with
+    assert method.net.weight.grad is None
 
 
 def test_outcome_is_detached_and_has_the_metrics() -> None:
@@ -137,7 +137,7 @@ def test_step_reports_what_it_observes() -> None:
 @pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
 @pytest.mark.parametrize("name", METHODS)
 def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: str) -> None:
-    case = Case(METHODS[name], {"threshold": 0.4} if name in ("comatch", "fixmatch", "simmatch") else {})
+    case = Case(METHODS[name], {"threshold": 0.4} if "threshold" in inspect.signature(METHODS[name]).parameters else {})
     plan = Plan(steps=6, optimizer=optimizer_name, lr=0.01)
 
     def start():

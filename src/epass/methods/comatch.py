@@ -64,7 +64,7 @@ class CoMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong, other) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_other, on_weak = predict_jointly(self.net, x, strong, other, targets=(weak,))
+        on_x, on_strong, on_other, on_weak = predict_jointly(self.net, x, strong, other, weak)
         z_strong, z_other = self.projector(on_strong.features), self.projector(on_other.features)
 
         with torch.no_grad():

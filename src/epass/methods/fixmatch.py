@@ -27,7 +27,7 @@ class FixMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         probs = on_weak.logits.detach().softmax(1)
         mask, pseudo_labels = confident(probs, self.threshold), probs.argmax(1)

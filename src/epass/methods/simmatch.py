@@ -69,7 +69,7 @@ class SimMatch(Method):
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
         if self.teacher is None:
-            on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+            on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
             bank_x, project = on_x, cast(nn.Module, self.projector)
         else:
             on_x, on_strong = predict_jointly(self.net, x, strong)

@@ -46,14 +46,14 @@ class Classifier(nn.Module):
         return Prediction(logits.float(), features.float())
 
 
-def predict_jointly(net: nn.Module, *views: Tensor, targets: tuple[Tensor, ...] = ()) -> list[Prediction]:
-    """Run all views as one batch and split the result per view, `targets` last.
+def predict_jointly(net: nn.Module, *views: Tensor) -> list[Prediction]:
+    """Run all views as one batch and split the result per view.
 
     Views that pass the network one after the other would each be normalized with their own batch statistics, which
-    costs several times the error rate: they must share them. `targets` are views that only teach the others: no loss
-    looks at what the network says about them, except as a constant.
+    costs several times the error rate: they must share them. So does leaving the rows of views that only teach others
+    out of the backward pass: the gradient that reaches them through the shared statistics is needed.
     """
-    sizes = [len(view) for view in (*views, *targets)]
-    prediction: Prediction = net(torch.cat((*views, *targets)))
+    sizes = [len(view) for view in views]
+    prediction: Prediction = net(torch.cat(views))
     logits, features = (torch.split(part, sizes) for part in prediction)
     return [Prediction(*parts) for parts in zip(logits, features, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from itertools import combinations
 from typing import Literal, cast, get_args
 
 import torch
@@ -75,8 +74,7 @@ class ProjectorEnsemble(nn.Module):
 
     def as_one_mlp(self, features: Tensor) -> Tensor:
         """The same mean or sum as one MLP of hidden width size * in_dim: two matrix products whatever the size."""
-        heads = cast(list[nn.Sequential], self.heads)
-        layers = [(cast(nn.Linear, head[0]), cast(nn.Linear, head[2])) for head in heads]
+        layers = self.layers()
         hidden = F.linear(
             features, torch.cat([first.weight for first, _ in layers]), torch.cat([first.bias for first, _ in layers])
         )
@@ -87,10 +85,21 @@ class ProjectorEnsemble(nn.Module):
         )
         return total / len(layers) if self.combine == "mean" else total
 
+    def layers(self) -> list[tuple[nn.Linear, nn.Linear]]:
+        """The two layers of every head."""
+        return [(cast(nn.Linear, head[0]), cast(nn.Linear, head[2])) for head in cast(list[nn.Sequential], self.heads)]
+
     @torch.no_grad()
     def similarity(self, features: Tensor) -> Tensor:
         """Mean pairwise cosine between the heads' outputs: at 1 the ensemble is one head, at 0 it is diverse."""
-        unit = [F.normalize(output.float(), dim=1) for output in self.outputs(features)]
-        if len(unit) == 1:
-            return unit[0].new_ones(())
-        return torch.stack([(a * b).sum(1).mean() for a, b in combinations(unit, 2)]).mean()
+        size, layers = len(self.heads), self.layers()
+        if size == 1:
+            return features.new_ones((), dtype=torch.float32)
+        # Two products for all heads, and the pairs from the length of the sum: a diagnostic must not cost by the head.
+        first = torch.stack([one.weight for one, _ in layers]), torch.stack([one.bias for one, _ in layers])
+        second = torch.stack([two.weight for _, two in layers]), torch.stack([two.bias for _, two in layers])
+        hidden = F.linear(features, first[0].flatten(0, 1), first[1].flatten()).relu()
+        hidden = hidden.view(len(features), size, -1).transpose(0, 1)  # (size, N, in_dim)
+        outputs = torch.baddbmm(second[1][:, None], hidden, second[0].mT)
+        total = F.normalize(outputs.float(), dim=2).sum(0)
+        return (total.square().sum(1).mean() - size) / (size * (size - 1))

@@ -100,7 +100,7 @@ def check_gradients(case: Case) -> None:
         dead = [name for name, gradient in gradients.items() if gradient is None]
         advice = "remove or freeze them, or gate their loss with `torch.where` (a gradient of zeros is fine)."
         case.require(not dead, f"has parameters without a gradient at step {position}, {dead}: {advice}")
-        # Gradients stay allocated and are added to: where autograd hands out one piece of memory twice, they double.
+        # Where autograd hands out one piece of memory twice, whatever works on gradients in place works on it twice.
         places = [gradient.data_ptr() for gradient in gradients.values() if gradient is not None]
         shared = [name for name, place in zip(gradients, places, strict=True) if places.count(place) > 1]
         advice = "add up with `sum(list)`, not `torch.stack(list).sum(0)`."

@@ -27,7 +27,7 @@ def make_step(
         outcome: Outcome = compute(batch)
         outcome.loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)  # gradients keep their place, which a captured step needs
+        optimizer.zero_grad()  # to none: the next gradients are written, not added; a recorded step keeps their place
         method.update(outcome.memory)
         average.follow(method.net)
         losses = {name: loss.detach() for name, loss in outcome.losses.items()}
