@@ -268,3 +268,24 @@ def soft_gradient(targets: list[Row], logits: list[Row], mask: list[float], weig
         [weight * m * (sum(target) * p - t) / len(logits) for p, t in zip(softmax(row), target, strict=True)]
         for m, target, row in zip(mask, targets, logits, strict=True)
     ]
+
+
+def slow_squared_error(logits: list[Row], targets: list[Row]) -> float:
+    """mean_b mean_c (softmax(l)_bc - t_bc)^2."""
+    terms = [
+        (p - t) ** 2
+        for row, target in zip(logits, targets, strict=True)
+        for p, t in zip(softmax(row), target, strict=True)
+    ]
+    return sum(terms) / len(terms)
+
+
+def slow_squared_error_gradient(logits: list[Row], targets: list[Row], weight: float) -> list[Row]:
+    """Of weight * mean_b mean_c (p_bc - t_bc)^2 with respect to l: 2 weight p_c (d_c - sum_k p_k d_k) / (N C)."""
+    gradient = []
+    for row, target in zip(logits, targets, strict=True):
+        probs = softmax(row)
+        gaps = [p - t for p, t in zip(probs, target, strict=True)]
+        scale = 2 * weight / (len(logits) * len(row))
+        gradient.append([scale * p * (gap - dot(probs, gaps)) for p, gap in zip(probs, gaps, strict=True)])
+    return gradient

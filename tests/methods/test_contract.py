@@ -13,6 +13,7 @@ from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.comatch import CoMatch
 from epass.methods.fixmatch import FixMatch
+from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.simmatch import SimMatch
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import predict_jointly
@@ -33,6 +34,7 @@ def every_case() -> dict[str, Case]:
     cases["simmatch-concat"] = Case(
         SimMatch, {"threshold": 0.4, "bank_normalization": "batch"}, {"size": 3, "combine": "concat"}
     )
+    cases["mean_teacher-teacher"] = Case(MeanTeacher, {"compare": "teacher"})
     # 50 rows are overrun in the third step, in which 24 rows start at 48.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})

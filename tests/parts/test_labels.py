@@ -5,8 +5,12 @@ import math
 import pytest
 import torch
 
-from epass.parts.labels import consistency, one_hot
+from epass.parts.labels import consistency, divergence, entropy, one_hot, squared_error
 from epass.parts.threshold import confident
+
+# The common inputs of section 18.
+WEAK = torch.tensor([[2, 0, -1], [0.5, 0.4, 0.3], [-1, 3, 0]])
+STRONG = torch.tensor([[1.5, 0.5, 0], [0.2, 0.1, 0], [0, 2, 0.5]])
 
 
 def test_one_hot() -> None:
@@ -55,3 +59,41 @@ def test_consistency_survives_extreme_logits() -> None:
     assert loss.item() == pytest.approx(2000)
     loss.backward()
     assert logits.grad.tolist() == [[1, -1]]
+
+
+def test_conformance_row_4_squared_error() -> None:
+    assert squared_error(STRONG, WEAK.softmax(1)).item() == pytest.approx(0.0144857, rel=1e-4)
+
+
+def test_conformance_row_14_divergence_and_entropy() -> None:
+    assert divergence(STRONG, WEAK.softmax(1)).item() == pytest.approx(0.0845232, rel=1e-4)
+    assert entropy(WEAK).item() == pytest.approx(0.631289, rel=1e-4)
+
+
+def slow_softmax(row: list[float]) -> list[float]:
+    powers = [math.exp(value) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def test_squared_error_divergence_and_entropy_are_those_of_the_loops() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(5, 4, generator=generator)
+    target = torch.randn(5, 4, generator=generator).softmax(1)
+    squares, divergences, entropies = 0.0, 0.0, 0.0
+    for row, wanted in zip(logits.tolist(), target.tolist(), strict=True):
+        probs = slow_softmax(row)
+        squares += sum((p - q) ** 2 for p, q in zip(probs, wanted, strict=True)) / 4
+        divergences += sum(q * (math.log(q) - math.log(p)) for p, q in zip(probs, wanted, strict=True))
+        entropies -= sum(p * math.log(p) for p in probs)
+    assert squared_error(logits, target).item() == pytest.approx(squares / 5, rel=1e-5)
+    assert divergence(logits, target).item() == pytest.approx(divergences / 5, rel=1e-5)
+    assert entropy(logits).item() == pytest.approx(entropies / 5, rel=1e-5)
+
+
+def test_divergence_and_entropy_survive_certain_predictions() -> None:
+    logits = torch.tensor([[1000.0, -1000.0], [0.0, 0.0]], requires_grad=True)
+    sure = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    assert divergence(logits, sure).item() == pytest.approx((2000 + math.log(2)) / 2)
+    assert entropy(logits).item() == pytest.approx(math.log(2) / 2)
+    (divergence(logits, sure) + entropy(logits)).backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[0.5, -0.5], [-0.25, 0.25]]))

@@ -116,6 +116,35 @@ def test_batch_statistics_normalize_but_leave_no_trace() -> None:
         assert torch.equal(average.module.get_buffer(name), buffer)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.99])
+def test_eman_averages_running_statistics_like_weights_and_copies_counters(momentum: float) -> None:
+    net = make_net()
+    average = Average(net, momentum, average_buffers=True)
+    slow = {name: value.double() for name, value in net.state_dict().items()}
+    for step in range(4):
+        disturb(net, step)
+        average.follow(net)
+        for name, value in net.state_dict().items():
+            slow[name] = momentum * slow[name] + (1 - momentum) * value.double()
+    assert average.module[1].num_batches_tracked.item() == 4
+    for name in ("0.weight", "1.weight", "3.bias", "1.running_mean", "1.running_var"):
+        torch.testing.assert_close(average.module.state_dict()[name], slow[name].float())
+        assert torch.allclose(average.module.state_dict()[name], net.state_dict()[name]) == (momentum == 0), name
+
+
+def test_eman_normalizes_by_the_averaged_statistics() -> None:
+    net = make_net()
+    average = nn.ModuleList([Average(net, 0.5, average_buffers=True)]).train()[0]
+    disturb(net, 1)
+    average.follow(net)
+    before = copy.deepcopy(average.state_dict())
+    linear, norm, _, last = average.module
+    mean, var = norm.running_mean, norm.running_var
+    normalized = (linear(inputs()) - mean) / (var + norm.eps).sqrt() * norm.weight + norm.bias
+    torch.testing.assert_close(average(inputs()), last(normalized))
+    assert all(torch.equal(value, before[name]) for name, value in average.state_dict().items())
+
+
 def test_a_module_without_buffers_can_be_followed() -> None:
     net = nn.Linear(2, 2)
     average = Average(net, 0.0)

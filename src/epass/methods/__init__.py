@@ -5,13 +5,21 @@ from __future__ import annotations
 from ..method import Method
 from .comatch import CoMatch
 from .fixmatch import FixMatch
+from .mean_teacher import MeanTeacher
+from .pi_model import PiModel
+from .pseudo_label import PseudoLabel
 from .simmatch import SimMatch
 from .supervised import FullySupervised, Supervised
+from .vat import VAT
 
 METHODS: dict[str, type[Method]] = {
     "comatch": CoMatch,
     "fixmatch": FixMatch,
     "fully_supervised": FullySupervised,
+    "mean_teacher": MeanTeacher,
+    "pi_model": PiModel,
+    "pseudo_label": PseudoLabel,
     "simmatch": SimMatch,
     "supervised": Supervised,
+    "vat": VAT,
 }

@@ -28,7 +28,9 @@ def uniform(seed: Tensor, *shape: int, salt: int) -> Tensor:
     row = rank() + world_size() * torch.arange(rows, device=seed.device) if shape else torch.zeros_like(seed)[None]
     position = row[:, None] * width + torch.arange(width, device=seed.device)
     stream = _mix(seed + _signed(0x9E3779B97F4A7C15 * (salt + 1)))
-    bits = _shift(_mix(stream + _signed(0xD1B54A32D192ED03) * position), 64 - _BITS)
+    # stream + factor * position, with the factor taken out: a compiler takes factor * position, a multiple of a known
+    # range, for an address, and addresses do not wrap like int64.
+    bits = _shift(_mix(_FACTOR * (stream * _INVERSE + position)), 64 - _BITS)
     numbers = (bits.float() + 0.5) / (1 << _BITS)
     return numbers.view(shape)
 
@@ -43,6 +45,16 @@ def permutation(seed: Tensor, count: int, *, salt: int) -> Tensor:
     return uniform(seed, count, salt=salt).argsort()
 
 
+def _signed(number: int) -> int:
+    """The last 64 bits as int64 reads them."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+_FACTOR = _signed(0xD1B54A32D192ED03)
+_INVERSE = _signed(pow(_FACTOR, -1, 1 << 64))
+
+
 def _mix(state: Tensor) -> Tensor:
     """The last steps of splitmix64, in wrapping int64 arithmetic."""
     state = (state ^ _shift(state, 30)) * _signed(0xBF58476D1CE4E5B9)
@@ -53,9 +65,3 @@ def _mix(state: Tensor) -> Tensor:
 def _shift(state: Tensor, bits: int) -> Tensor:
     """A shift to the right that fills up with zeros."""
     return (state >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(number: int) -> int:
-    """The last 64 bits as int64 reads them."""
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >> 63 else number

@@ -1,4 +1,4 @@
-"""Label encodings and pseudo-label losses."""
+"""Label encodings, and losses that compare predictions with pseudo-labels, with each other or with certainty."""
 
 from __future__ import annotations
 
@@ -15,3 +15,18 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 def consistency(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """Masked cross-entropy with hard (N,) or soft (N, C) targets; rows that are masked out still count in the mean."""
     return (F.cross_entropy(logits, target, reduction="none") * mask).mean()
+
+
+def squared_error(logits: Tensor, target: Tensor) -> Tensor:
+    """Between the probabilities of `logits` and soft targets (N, C), the mean over classes and rows."""
+    return (logits.softmax(1) - target).square().mean()
+
+
+def divergence(logits: Tensor, target: Tensor) -> Tensor:
+    """KL(target || softmax(logits)) of soft targets (N, C), the mean over rows."""
+    return F.kl_div(logits.log_softmax(1), target, reduction="batchmean")
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Of the predictions, the mean over rows: 0 where all are certain."""
+    return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()

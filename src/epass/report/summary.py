@@ -13,6 +13,10 @@ from ..runs import Run
 
 NAMES = {
     "supervised": "labels only",
+    "pseudo_label": "Pseudo-Label",
+    "pi_model": "Pi-Model",
+    "mean_teacher": "Mean Teacher",
+    "vat": "VAT",
     "fixmatch": "FixMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
