@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..method import Method
 from .comatch import CoMatch
 from .fixmatch import FixMatch
+from .mixmatch import MixMatch
+from .remixmatch import ReMixMatch
 from .simmatch import SimMatch
 from .supervised import FullySupervised, Supervised
 
@@ -12,6 +14,8 @@ METHODS: dict[str, type[Method]] = {
     "comatch": CoMatch,
     "fixmatch": FixMatch,
     "fully_supervised": FullySupervised,
+    "mixmatch": MixMatch,
+    "remixmatch": ReMixMatch,
     "simmatch": SimMatch,
     "supervised": Supervised,
 }

@@ -13,6 +13,8 @@ from ..runs import Run
 
 NAMES = {
     "supervised": "labels only",
+    "mixmatch": "MixMatch",
+    "remixmatch": "ReMixMatch",
     "fixmatch": "FixMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
