@@ -14,6 +14,7 @@ from epass.methods import METHODS
 from epass.methods.comatch import CoMatch
 from epass.methods.fixmatch import FixMatch
 from epass.methods.mean_teacher import MeanTeacher
+from epass.methods.remixmatch import ReMixMatch
 from epass.methods.simmatch import SimMatch
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import predict_jointly
@@ -38,6 +39,7 @@ def every_case() -> dict[str, Case]:
     # 50 rows are overrun in the third step, in which 24 rows start at 48.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    cases["remixmatch-no-rotation"] = Case(ReMixMatch, {"rotation_weight": 0.0})
     return cases
 
 

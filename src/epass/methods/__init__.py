@@ -8,6 +8,8 @@ from .fixmatch import FixMatch
 from .mean_teacher import MeanTeacher
 from .pi_model import PiModel
 from .pseudo_label import PseudoLabel
+from .mixmatch import MixMatch
+from .remixmatch import ReMixMatch
 from .simmatch import SimMatch
 from .supervised import FullySupervised, Supervised
 from .vat import VAT
@@ -19,6 +21,8 @@ METHODS: dict[str, type[Method]] = {
     "mean_teacher": MeanTeacher,
     "pi_model": PiModel,
     "pseudo_label": PseudoLabel,
+    "mixmatch": MixMatch,
+    "remixmatch": ReMixMatch,
     "simmatch": SimMatch,
     "supervised": Supervised,
     "vat": VAT,

@@ -17,6 +17,8 @@ NAMES = {
     "pi_model": "Pi-Model",
     "mean_teacher": "Mean Teacher",
     "vat": "VAT",
+    "mixmatch": "MixMatch",
+    "remixmatch": "ReMixMatch",
     "fixmatch": "FixMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
