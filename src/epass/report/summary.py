@@ -13,7 +13,11 @@ from ..runs import Run
 
 NAMES = {
     "supervised": "labels only",
+    "uda": "UDA",
     "fixmatch": "FixMatch",
+    "adamatch": "AdaMatch",
+    "freematch": "FreeMatch",
+    "softmatch": "SoftMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
     "fully_supervised": "all labels",
