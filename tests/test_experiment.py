@@ -117,8 +117,8 @@ def results(folder: Path) -> dict[str, Any]:
     ("settings", "words"),
     [
         ({"method.name": "simatch"}, "Unknown method 'simatch': did you mean 'simmatch'?"),
-        ({"method.name": None}, "Unknown method 'None': choose one of: comatch, fixmatch"),
-        ({"method.name": 3}, "Unknown method '3': choose one of: comatch"),
+        ({"method.name": None}, "Unknown method 'None': choose one of: adamatch, comatch"),
+        ({"method.name": 3}, "Unknown method '3': choose one of: adamatch"),
         ({"net.name": "smal"}, "Unknown network 'smal': did you mean 'small'?"),
         ({"net.name": None}, "Unknown network 'None': choose one of: small"),
         ({"data.name": None}, "data.name is missing: a text."),

@@ -247,7 +247,7 @@ def test_a_recipe_is_read_by_name_or_from_a_file(tmp_path: Path, monkeypatch: py
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     assert refusal(read_recipe, "digits-simatch") == "Unknown recipe 'digits-simatch': did you mean 'digits-simmatch'?"
-    assert refusal(read_recipe, "qqq").startswith("Unknown recipe 'qqq': choose one of: cifar10-comatch, ")
+    assert refusal(read_recipe, "qqq").startswith("Unknown recipe 'qqq': choose one of: cifar10-adamatch, ")
     assert refusal(read_recipe, "no/such.toml") == "There is no recipe file no/such.toml."
     assert refusal(read_recipe, str(tmp_path / "folder.toml")).startswith("There is no recipe file ")
     (tmp_path / "broken.toml").write_text("format = ")

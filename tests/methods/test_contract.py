@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from epass.distributed import mean_over_ranks
 from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
+from epass.methods.adamatch import AdaMatch
 from epass.methods.comatch import CoMatch
 from epass.methods.fixmatch import FixMatch
 from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.remixmatch import ReMixMatch
+from epass.methods.freematch import FreeMatch
 from epass.methods.simmatch import SimMatch
+from epass.methods.softmatch import SoftMatch
 from epass.methods.supervised import Supervised
+from epass.methods.uda import UDA
 from epass.networks.classifier import predict_jointly
 from epass.testing import CHECKS, LATE, PROBLEM, Case, check_method, compare_replicas, difference, named, snapshot
 
@@ -40,6 +44,14 @@ def every_case() -> dict[str, Case]:
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
     cases["remixmatch-no-rotation"] = Case(ReMixMatch, {"rotation_weight": 0.0})
+    # Statistics that move within a few steps, so that thresholds close and weights fall.
+    cases["freematch-quantile"] = Case(FreeMatch, {"statistics_momentum": 0.2, "quantile": 0.8, "fairness_weight": 1.0})
+    cases["freematch-ceiling"] = Case(FreeMatch, {"statistics_momentum": 0.2, "highest_threshold": 0.4})
+    # AdaMatch's threshold is relative to the confidence on labeled images: 0.4 of that is always passed.
+    cases["adamatch-strict"] = Case(AdaMatch, {"threshold": 1.0, "alignment_momentum": 0.2})
+    cases["softmatch-moving"] = Case(SoftMatch, {"statistics_momentum": 0.2})
+    for annealing in ("linear", "exp", "log"):
+        cases[f"uda-{annealing}"] = Case(UDA, {"threshold": 0.4, "annealing": annealing})
     return cases
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..method import Method
+from .adamatch import AdaMatch
 from .comatch import CoMatch
 from .fixmatch import FixMatch
 from .mean_teacher import MeanTeacher
@@ -10,13 +11,18 @@ from .pi_model import PiModel
 from .pseudo_label import PseudoLabel
 from .mixmatch import MixMatch
 from .remixmatch import ReMixMatch
+from .freematch import FreeMatch
 from .simmatch import SimMatch
+from .softmatch import SoftMatch
 from .supervised import FullySupervised, Supervised
 from .vat import VAT
+from .uda import UDA
 
 METHODS: dict[str, type[Method]] = {
+    "adamatch": AdaMatch,
     "comatch": CoMatch,
     "fixmatch": FixMatch,
+    "freematch": FreeMatch,
     "fully_supervised": FullySupervised,
     "mean_teacher": MeanTeacher,
     "pi_model": PiModel,
@@ -24,6 +30,8 @@ METHODS: dict[str, type[Method]] = {
     "mixmatch": MixMatch,
     "remixmatch": ReMixMatch,
     "simmatch": SimMatch,
+    "softmatch": SoftMatch,
     "supervised": Supervised,
     "vat": VAT,
+    "uda": UDA,
 }
