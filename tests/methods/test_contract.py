@@ -12,7 +12,9 @@ from epass.distributed import mean_over_ranks
 from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.comatch import CoMatch
+from epass.methods.dash import Dash
 from epass.methods.fixmatch import FixMatch
+from epass.methods.flexmatch import FlexMatch
 from epass.methods.simmatch import SimMatch
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import predict_jointly
@@ -36,6 +38,11 @@ def every_case() -> dict[str, Case]:
     # 50 rows are overrun in the third step, in which 24 rows start at 48.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    # One measured step ends the warm-up; the late steps come after one decay, which ends above the floor or on it.
+    dash = {"warmup_steps": 2, "decay_steps": LATE, "slack": 1.2}
+    cases["dash-soft"] = Case(Dash, dash)
+    cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
+    cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
     return cases
 
 

@@ -14,6 +14,10 @@ from ..runs import Run
 NAMES = {
     "supervised": "labels only",
     "fixmatch": "FixMatch",
+    "fixmatch_eman": "FixMatch-EMAN",
+    "flexmatch": "FlexMatch",
+    "dash": "Dash",
+    "multihead": "Multi-Head Co-Training",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
     "fully_supervised": "all labels",
