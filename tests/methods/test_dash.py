@@ -164,7 +164,7 @@ def test_without_a_warmup_the_threshold_is_the_lowest() -> None:
 
 
 def test_a_decay_below_one_is_refused() -> None:
-    with pytest.raises(InputError, match="at least 1, not 0.9"):
+    with pytest.raises(InputError, match=r"at least 1, not 0\.9"):
         Dash(Answers(3), make_problem(), decay=0.9)
 
 
