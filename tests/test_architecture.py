@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "seeds": set(),
     "parts": {"distributed"},
     "networks": {"distributed"},
-    "methods": {"method", "parts", "distributed", "networks.classifier"},
+    "methods": {"method", "parts", "distributed", "networks.classifier", "networks.multi_head"},
     "augment": set(),
     "data": {"augment", "method", "distributed", "seeds"},
     "train": {"method", "parts.teacher", "distributed"},

@@ -476,7 +476,7 @@ def test_the_signature_is_the_schema() -> None:
 def test_the_schema_of_a_partial_is_what_it_leaves_open() -> None:
     wide = NETWORKS["wrn-28-2"]
     assert isinstance(wide, partial)
-    assert list(arguments(wide)) == ["in_channels", "activate_transitions"]
+    assert list(arguments(wide)) == ["in_channels", "activate_transitions", "stem_bias", "last_channels"]
     assert arguments(wide)["activate_transitions"].annotation is bool
     check_table("net", {"activate_transitions": True}, arguments(wide))
     assert refusal(check_table, "net", {"activate_transitions": 1}, arguments(wide)) == (

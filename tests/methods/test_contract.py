@@ -13,10 +13,12 @@ from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.adamatch import AdaMatch
 from epass.methods.comatch import CoMatch
+from epass.methods.dash import Dash
 from epass.methods.fixmatch import FixMatch
 from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.remixmatch import ReMixMatch
 from epass.methods.freematch import FreeMatch
+from epass.methods.flexmatch import FlexMatch
 from epass.methods.simmatch import SimMatch
 from epass.methods.softmatch import SoftMatch
 from epass.methods.supervised import Supervised
@@ -52,6 +54,11 @@ def every_case() -> dict[str, Case]:
     cases["softmatch-moving"] = Case(SoftMatch, {"statistics_momentum": 0.2})
     for annealing in ("linear", "exp", "log"):
         cases[f"uda-{annealing}"] = Case(UDA, {"threshold": 0.4, "annealing": annealing})
+    # One measured step ends the warm-up; the late steps come after one decay, which ends above the floor or on it.
+    dash = {"warmup_steps": 2, "decay_steps": LATE, "slack": 1.2}
+    cases["dash-soft"] = Case(Dash, dash)
+    cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
+    cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
     return cases
 
 

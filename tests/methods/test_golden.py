@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from problems import SmallNet, make_problem, train_steps
 
 from epass.method import Method
 from epass.methods import METHODS
+from epass.networks.classifier import Classifier
 from epass.parts.projector import ProjectorEnsemble
+from epass.testing.case import TinyBackbone
 
 FOLDER = Path(__file__).parent.parent / "golden"
 STEPS = 20
@@ -30,6 +33,8 @@ SETTINGS = {
     "queue_batches": 3,
     "alignment_length": 5,
     "statistics_momentum": 0.8,
+    "decay_steps": 4,
+    "teacher_momentum": 0.5,
 }
 
 
@@ -48,8 +53,9 @@ def cases() -> dict[str, tuple[str, int]]:
 
 def build(name: str, size: int) -> Method:
     torch.manual_seed(0)
-    problem = make_problem(num_labeled=8, labeled_batch=6, unlabeled_batch=9)
-    net = SmallNet(num_features=16)
+    problem = replace(make_problem(num_labeled=8, labeled_batch=6, unlabeled_batch=9), num_unlabeled=9)
+    # Heads are made from a classifier that has a backbone, which the small network has not.
+    net = Classifier(TinyBackbone(), problem.num_classes) if name == "multihead" else SmallNet(num_features=16)
     parts = [ProjectorEnsemble(net.num_features, 8, size=size)] if size else []
     settings = {key: value for key, value in SETTINGS.items() if key in takes(name)}
     return METHODS[name](METHODS[name].adapt(net), problem, *parts, **settings).train()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from epass.parts.memory import Queue, Table
+from epass.parts.memory import LastClass, Queue, Table
 
 
 def numbered(start: int, count: int) -> dict[str, Tensor]:
@@ -107,3 +107,26 @@ def test_a_table_agrees_with_a_loop_on_random_writes() -> None:
         for i, row in zip(index.tolist(), values.tolist(), strict=True):
             rows[i] = row
         assert table["embedding"].tolist() == rows
+
+
+def test_last_classes_and_their_counts_are_those_of_a_recount() -> None:
+    generator = torch.Generator().manual_seed(0)
+    memory, slow = LastClass(6, 3), [3] * 6  # 3 stands for none
+    assert memory.classes.tolist() == slow
+    assert memory.counts.tolist() == [0, 0, 0, 6]
+    for _ in range(30):
+        index = torch.randint(6, (5,), generator=generator)  # repeats more often than not
+        classes, mask = torch.randint(3, (5,), generator=generator), (torch.rand(5, generator=generator) > 0.6).float()
+        memory.write(index, classes, mask)
+        for i, c, given in zip(index.tolist(), classes.tolist(), mask.tolist(), strict=True):
+            slow[i] = c if given else slow[i]
+        assert memory.classes.tolist() == slow
+        assert memory.counts.tolist() == [slow.count(c) for c in range(4)]
+    assert memory.classes.dtype == memory.counts.dtype == torch.int64
+
+
+def test_of_a_repeated_sample_the_last_class_that_is_given_counts() -> None:
+    memory = LastClass(2, 3)
+    memory.write(torch.tensor([1, 1, 1, 0]), torch.tensor([0, 2, 1, 1]), torch.tensor([1.0, 1, 0, 0]))
+    assert memory.classes.tolist() == [3, 2]
+    assert memory.counts.tolist() == [0, 0, 1, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..method import Method
 from .adamatch import AdaMatch
 from .comatch import CoMatch
+from .dash import Dash
 from .fixmatch import FixMatch
 from .mean_teacher import MeanTeacher
 from .pi_model import PiModel
@@ -12,6 +13,9 @@ from .pseudo_label import PseudoLabel
 from .mixmatch import MixMatch
 from .remixmatch import ReMixMatch
 from .freematch import FreeMatch
+from .fixmatch_eman import FixMatchEMAN
+from .flexmatch import FlexMatch
+from .multihead import MultiHeadCoTraining
 from .simmatch import SimMatch
 from .softmatch import SoftMatch
 from .supervised import FullySupervised, Supervised
@@ -21,6 +25,7 @@ from .uda import UDA
 METHODS: dict[str, type[Method]] = {
     "adamatch": AdaMatch,
     "comatch": CoMatch,
+    "dash": Dash,
     "fixmatch": FixMatch,
     "freematch": FreeMatch,
     "fully_supervised": FullySupervised,
@@ -29,6 +34,10 @@ METHODS: dict[str, type[Method]] = {
     "pseudo_label": PseudoLabel,
     "mixmatch": MixMatch,
     "remixmatch": ReMixMatch,
+    "fixmatch_eman": FixMatchEMAN,
+    "flexmatch": FlexMatch,
+    "fully_supervised": FullySupervised,
+    "multihead": MultiHeadCoTraining,
     "simmatch": SimMatch,
     "softmatch": SoftMatch,
     "supervised": Supervised,

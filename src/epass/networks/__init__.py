@@ -10,12 +10,14 @@ from torch import nn
 
 from ..errors import unknown
 from .classifier import Classifier, Prediction, predict_jointly
+from .multi_head import MultiHead
 from .small import Small
 from .wide_resnet import WideResNet
 
 __all__ = [
     "NETWORKS",
     "Classifier",
+    "MultiHead",
     "Prediction",
     "Small",
     "WideResNet",

@@ -28,6 +28,8 @@ class WideResNet(nn.Module):
         *,
         in_channels: int = 3,
         activate_transitions: bool = False,
+        stem_bias: bool = True,
+        last_channels: int | None = None,
     ) -> None:
         super().__init__()
         units, rest = divmod(depth - 4, 6)
@@ -35,9 +37,10 @@ class WideResNet(nn.Module):
             raise InputError(f"A wide ResNet has a depth of 6n + 4, such as 10, 16, 22 or 28; {depth} is not.")
         stem_channels = 16
         channels = [stem_channels, *(16 * width * 2**stage for stage in range(stages))]
+        channels[-1] = last_channels or channels[-1]
         strides = [1 if stages <= 3 else 2, *[2] * (stages - 1)]
 
-        self.stem = nn.Conv2d(in_channels, stem_channels, 3, padding=1)
+        self.stem = nn.Conv2d(in_channels, stem_channels, 3, padding=1, bias=stem_bias)
         self.stages = nn.Sequential()
         for stage, stride in enumerate(strides):
             inputs, outputs = channels[stage : stage + 2]
@@ -59,6 +62,12 @@ class WideResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         maps: Tensor = self.activation(self.norm(self.stages(self.stem(images))))
         return maps.mean((2, 3))
+
+    def divide(self) -> tuple[nn.Module, nn.Module]:
+        """What several heads share, and what each has of its own: the last stage."""
+        trunk = nn.Sequential(self.stem, *list(self.stages)[:-1])
+        pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return trunk, nn.Sequential(self.stages[-1], self.norm, self.activation, pool)
 
 
 class _Unit(nn.Module):

@@ -70,3 +70,31 @@ class Table(nn.Module):
             old = self[name]
             new = gather_rows(value).to(old.dtype)[last.clamp(min=0)]
             old.copy_(torch.where((last >= 0).view(-1, *[1] * (old.ndim - 1)), new, old))
+
+
+class LastClass(nn.Module):
+    """The class that each sample of a data set was last given, and how many samples each class has."""
+
+    classes: Tensor  # (rows,) int64, the last class of every sample; `num_classes` stands for none yet
+    counts: Tensor  # (num_classes + 1,) int64, the samples of every class and, at the end, those without one
+
+    def __init__(self, rows: int, num_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("classes", torch.full((rows,), num_classes))
+        self.register_buffer("counts", torch.tensor([*[0] * num_classes, rows]))
+
+    @torch.no_grad()
+    def write(self, index: Tensor, classes: Tensor, mask: Tensor) -> None:
+        """Give the samples at `index` their `classes` where `mask` is not 0; where one repeats, the last such counts.
+
+        The work does not depend on the number of samples: counts move with the samples that change their class.
+        """
+        index, classes, given = gather_rows(index), gather_rows(classes), gather_rows(mask) > 0
+        order = torch.arange(len(index), device=index.device)
+        last = torch.where((index[:, None] == index) & given, order, -1).amax(1)  # that gives this sample a class
+        old = self.classes[index]
+        new = torch.where(last >= 0, classes[last.clamp(min=0)], old)
+        once = (last == order).long()
+        self.counts.scatter_add_(0, new, once)
+        self.counts.scatter_add_(0, old, -once)
+        self.classes.scatter_(0, index, new)  # a sample that repeats gets the same class each time

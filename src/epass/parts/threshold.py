@@ -16,7 +16,7 @@ SMALLEST_VARIANCE = 1e-12  # equal confidences have none, and 0 / 0 would be no 
 
 
 def confident(probs: Tensor, threshold: float | Tensor) -> Tensor:
-    """(N, C) -> (N,) float mask of the rows whose largest probability reaches `threshold` (inclusive)."""
+    """(N, C) -> (N,) float mask of the rows whose largest probability reaches `threshold` (inclusive), one or (N,)."""
     return (probs.amax(1) >= threshold).float()
 
 
