@@ -29,6 +29,7 @@ SETTINGS = {
     "warmup_steps": 8,
     "queue_batches": 3,
     "alignment_length": 5,
+    "share_momentum": 0.8,
 }
 
 

@@ -14,6 +14,7 @@ from ..runs import Run
 NAMES = {
     "supervised": "labels only",
     "fixmatch": "FixMatch",
+    "shrinkmatch": "ShrinkMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
     "fully_supervised": "all labels",
