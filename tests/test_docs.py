@@ -41,6 +41,7 @@ from epass.cli import main
 from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
 from epass.experiment import check_recipe, data_settings
+from epass.methods import WRAPPERS
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.runs.folder import FILES
 from epass.train.schedule import Plan
@@ -346,6 +347,17 @@ def test_every_method_has_a_page_with_its_arguments(name: str) -> None:
     text = (DOCS / "methods" / link[1]).read_text("utf-8")
     assert Path(link[1]).stem == name or name in words(text)
     assert argument_complaints(text, set(arguments(METHODS[name]))) == []
+
+
+def test_every_wrapper_is_explained_with_its_arguments() -> None:
+    index = (DOCS / "methods/README.md").read_text("utf-8")
+    pages = {"abc": "abc.md", "shrink": "shrinkmatch.md"}
+    assert set(pages) == set(WRAPPERS)
+    for name, page in pages.items():
+        assert f"({page}" in index
+        text = (DOCS / "methods" / page).read_text("utf-8")
+        assert set(arguments(WRAPPERS[name])) - words(text) == set()
+    assert argument_complaints((DOCS / "methods/abc.md").read_text("utf-8"), set(arguments(WRAPPERS["abc"]))) == []
 
 
 def test_the_projector_has_a_page_with_its_arguments() -> None:

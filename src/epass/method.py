@@ -9,6 +9,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .errors import InputError
+
 
 class Views(NamedTuple):
     """The augmented views a method asks for, by policy name, in the order it unpacks them."""
@@ -114,8 +116,31 @@ class Wrapper(Method):
     def __init__(self, method: Method) -> None:
         nn.Module.__init__(self)
         self.method = method
+        if not {"weak", "strong"} <= set(method.views.unlabeled):
+            raise InputError(
+                f"{type(self).__name__} builds on weak and strong views of the unlabeled images, which "
+                f"{type(self.host).__name__} does not have: wrap a method that has both, such as FixMatch."
+            )
+
+    @property
+    def views(self) -> Views:  # type: ignore[override]
+        return self.method.views
+
+    @property
+    def host(self) -> Method:
+        """The method at the core, however many wrappers are around it."""
+        return self.method.host if isinstance(self.method, Wrapper) else self.method
 
     @property
     def net(self) -> nn.Module:  # type: ignore[override]
         """What is evaluated and kept; a wrapper with a classifier of its own puts that here."""
         return self.method.net
+
+    def features_of(self, outcome: Outcome) -> Features:
+        """What the wrapped method exports, or a sentence that says that it does not."""
+        if outcome.features is None:
+            raise InputError(
+                f"{type(self).__name__} builds on features, and {type(self.host).__name__} exports none: wrap another "
+                "method, or give its outcome `features=Features(labeled, weak, strong)`."
+            )
+        return outcome.features

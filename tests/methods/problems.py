@@ -36,9 +36,9 @@ def angles(*radians: float) -> Tensor:
 class Answers(nn.Module):
     """A network whose images are its answers, so that a test prescribes logits and features row by row."""
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: int, num_features: int = 1) -> None:
         super().__init__()
-        self.num_classes = num_classes
+        self.num_classes, self.num_features = num_classes, num_features
 
     def forward(self, images: Tensor) -> Prediction:
         return Prediction(images[:, : self.num_classes], images[:, self.num_classes :])
@@ -245,6 +245,20 @@ class SlowRing:
             scale_to_sum_one([q * (wanted + 1e-6) / (f + 1e-6) for q, f in zip(row, found, strict=True)])
             for row in probs
         ]
+
+
+def shrink(logits: list[Row], probs: list[Row], mask: list[float], threshold: float, ranking: list[Row]) -> float:
+    """The loss of shrunk class spaces, section N2.3."""
+    total = 0.0
+    for row, q, m, scores in zip(logits, probs, mask, ranking, strict=True):
+        order = sorted(range(len(q)), key=lambda c: -scores[c])
+        for c in range(2, len(q)):
+            top, rest = scores[order[0]], sum(scores[other] for other in order[c:])
+            if m == 0 and top / (top + rest) >= threshold:
+                kept = [row[order[0]], *(row[other] for other in order[c:])]
+                total += max(q) * cross_entropy(hard(0, len(kept)), kept)
+                break
+    return total / len(probs)
 
 
 def soft_consistency(targets: list[Row], logits: list[Row], threshold: float) -> tuple[float, list[float]]:

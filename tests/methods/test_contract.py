@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from epass.distributed import mean_over_ranks
 from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.adamatch import AdaMatch
+from epass.methods.abc_wrapper import ABC
 from epass.methods.comatch import CoMatch
 from epass.methods.dash import Dash
 from epass.methods.fixmatch import FixMatch
@@ -19,6 +23,8 @@ from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.remixmatch import ReMixMatch
 from epass.methods.freematch import FreeMatch
 from epass.methods.flexmatch import FlexMatch
+from epass.methods.shrink_wrapper import Shrink
+from epass.methods.shrinkmatch import ShrinkMatch
 from epass.methods.simmatch import SimMatch
 from epass.methods.softmatch import SoftMatch
 from epass.methods.supervised import Supervised
@@ -60,6 +66,41 @@ def every_case() -> dict[str, Case]:
     cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
     cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
     return cases
+    for name, arguments in SHRINKMATCH.items():
+        cases[f"shrinkmatch-{name}"] = Case(ShrinkMatch, {"threshold": 0.4, **arguments})
+    return cases | wrapped_cases()
+
+
+# As published for other data sets, and with the slip of the code for CIFAR.
+SHRINKMATCH = {
+    "stl10": {"target": "hard", "alignment": "average", "ranking": "logits", "head_norm": "all"},
+    "svhn": {"target": "hard", "alignment": "none", "head_norm": "all"},
+    "restarts": {"restart_steps": 2},
+}
+
+
+def long_tailed(wrapper: Callable[..., Method], method: Method, problem: Problem, **arguments: object) -> Method:
+    """A wrapper that is told of few labels in the last classes, so that ABC has something to leave out."""
+    return wrapper(method, replace(problem, label_counts=(4, 2, 1)), **arguments)
+
+
+def wrapped_cases() -> dict[str, Case]:
+    abc, sure = partial(long_tailed, ABC, threshold=0.36), {"threshold": 0.4}
+    return {
+        "abc-fixmatch": Case(FixMatch, sure, wrap=abc),
+        "abc-comatch": Case(CoMatch, sure, {"size": 1}, wrap=abc),
+        "abc-simmatch-1": Case(SimMatch, sure, {"size": 1}, wrap=abc),
+        "abc-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=abc),
+        "abc-simmatch-embedding": Case(SimMatch, sure, {"size": 3}, wrap=partial(abc, feature="embedding")),
+        "shrink-fixmatch": Case(FixMatch, sure, wrap=Shrink),
+        "shrink-comatch": Case(CoMatch, sure, {"size": 1}, wrap=Shrink),
+        "shrink-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=Shrink),
+        "abc-shrink-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=both),
+    }
+
+
+def both(method: Method, problem: Problem) -> Method:
+    return long_tailed(ABC, Shrink(method, problem), problem, threshold=0.36)
 
 
 CASES = every_case()
@@ -69,6 +110,18 @@ CASES = every_case()
 @pytest.mark.parametrize("case", CASES)
 def test_method_keeps_the_contract(case: str, check: str) -> None:
     CHECKS[check](CASES[case])
+
+
+@pytest.mark.parametrize("batch_norm", [True, False])
+@pytest.mark.parametrize("case", [name for name in CASES if "shrink" in name or "abc" in name])
+def test_every_loss_of_a_wrapped_objective_is_at_work(case: str, batch_norm: bool) -> None:
+    method, losses = CASES[case].build(batch_norm=batch_norm), []
+    for position in range(4):  # what two ranks are compared on
+        outcome = method(CASES[case].batch(position))
+        method.update(outcome.memory)
+        losses.append(outcome.losses)
+    for name in losses[0]:
+        assert any(values[name] > 0 for values in losses), name
 
 
 # Every check against methods that break its rule: a check that cannot fail is worth nothing.

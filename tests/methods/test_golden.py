@@ -35,6 +35,7 @@ SETTINGS = {
     "statistics_momentum": 0.8,
     "decay_steps": 4,
     "teacher_momentum": 0.5,
+    "share_momentum": 0.8,
 }
 
 

@@ -1,9 +1,11 @@
-"""The methods by name. A new method is one file here and one line below."""
+"""The methods by name, and the wrappers around them. A new one is one file here and one line below."""
 
 from __future__ import annotations
 
 from ..method import Method
 from .adamatch import AdaMatch
+from ..method import Method, Wrapper
+from .abc_wrapper import ABC
 from .comatch import CoMatch
 from .dash import Dash
 from .fixmatch import FixMatch
@@ -16,6 +18,8 @@ from .freematch import FreeMatch
 from .fixmatch_eman import FixMatchEMAN
 from .flexmatch import FlexMatch
 from .multihead import MultiHeadCoTraining
+from .shrink_wrapper import Shrink
+from .shrinkmatch import ShrinkMatch
 from .simmatch import SimMatch
 from .softmatch import SoftMatch
 from .supervised import FullySupervised, Supervised
@@ -38,9 +42,12 @@ METHODS: dict[str, type[Method]] = {
     "flexmatch": FlexMatch,
     "fully_supervised": FullySupervised,
     "multihead": MultiHeadCoTraining,
+    "shrinkmatch": ShrinkMatch,
     "simmatch": SimMatch,
     "softmatch": SoftMatch,
     "supervised": Supervised,
     "vat": VAT,
     "uda": UDA,
 }
+
+WRAPPERS: dict[str, type[Wrapper]] = {"abc": ABC, "shrink": Shrink}

@@ -28,6 +28,7 @@ NAMES = {
     "flexmatch": "FlexMatch",
     "dash": "Dash",
     "multihead": "Multi-Head Co-Training",
+    "shrinkmatch": "ShrinkMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
     "fully_supervised": "all labels",
