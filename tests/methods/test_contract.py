@@ -13,7 +13,9 @@ from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.comatch import CoMatch
 from epass.methods.fixmatch import FixMatch
+from epass.methods.iomatch import IOMatch
 from epass.methods.simmatch import SimMatch
+from epass.methods.simmatchv2 import SimMatchV2
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import predict_jointly
 from epass.testing import CHECKS, LATE, PROBLEM, Case, check_method, compare_replicas, difference, named, snapshot
@@ -36,6 +38,10 @@ def every_case() -> dict[str, Case]:
     # 50 rows are overrun in the third step, in which 24 rows start at 48.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    # The ring of 16 rows is full after one step.
+    ring = {"threshold": 0.4, "ring_rows": "all", "ring_batches": 1, "align_with": "present", "neighbors": 2}
+    cases["simmatchv2-all"] = Case(SimMatchV2, ring, {"size": 3, "combine": "concat"})
+    cases["iomatch-not-aligned"] = Case(IOMatch, {"threshold": 0.4, "align": False}, {"size": 2})
     return cases
 
 

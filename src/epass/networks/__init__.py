@@ -9,13 +9,14 @@ from inspect import signature
 from torch import nn
 
 from ..errors import unknown
-from .classifier import Classifier, Prediction, predict_jointly
+from .classifier import Classifier, NormalizedBackbone, Prediction, predict_jointly
 from .small import Small
 from .wide_resnet import WideResNet
 
 __all__ = [
     "NETWORKS",
     "Classifier",
+    "NormalizedBackbone",
     "Prediction",
     "Small",
     "WideResNet",
