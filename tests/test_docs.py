@@ -55,7 +55,7 @@ SHORT = 20  # steps of a shortened run
 SHOWN = {"", "text", "sh"}
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(
-    r"\w*(?:behaviour|colour|\bgrey|labelled|neighbor|centre\b|(?:normal|optim|minim)is(?!m))\w*", re.I
+    r"\w*(?:behaviour|colour|\bgrey|labelled|neighbour|centre\b|(?:normal|optim|minim)is(?!m))\w*", re.I
 )
 MACHINE = re.compile(r"/(?:work|tmp|root|var)/[\w./-]+|https?://(?:localhost|127\.)\S*")
 
@@ -461,7 +461,7 @@ def test_a_dead_link_is_found() -> None:
 
 
 def test_foreign_words_and_places_are_found() -> None:
-    assert len(language_complaints("The behaviour of a grey, normalised neighbor")) == 4
+    assert len(language_complaints("The behaviour of a grey, normalised neighbour")) == 4
     assert language_complaints("```text\ngrey\n```\n`colour`, gray, normalized, optimism, greyhound") == [
         "'greyhound' is not American spelling"
     ]

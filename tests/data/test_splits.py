@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from epass.data import Dataset, Images, balanced_split, divide
+from epass.data import Dataset, Images, balanced_split, divide, open_set_labels
 
 
 def dataset(labels: list[int], test: bool = False) -> Dataset:
@@ -140,3 +140,27 @@ def test_mistakes_in_dividing(refused) -> None:
     for share in (0.0, 1.0, -0.1):
         with refused(f"held-out share {share:g}", "between 0 and 1"):
             divide(dataset(MIXED), labels=None, seed=0, holdout=share)
+
+
+def test_seen_classes_are_numbered_first_and_the_others_are_one() -> None:
+    labels = np.array([5, 0, 2, 9, -1, 7, 2, 5])
+    for seen in ([2, 5, 7], [7, 2, 5], (5, 7, 2)):
+        assert open_set_labels(labels, seen).tolist() == [1, 3, 0, 3, -1, 2, 0, 1]
+    assert open_set_labels(labels, [0, 2, 5, 7, 9]).tolist() == [2, 0, 1, 4, -1, 3, 1, 2]  # then nothing is unseen
+    assert open_set_labels(labels, [9]).dtype == np.int64
+    assert labels.tolist() == [5, 0, 2, 9, -1, 7, 2, 5]
+
+
+def test_the_animals_of_cifar_10_are_a_published_task() -> None:
+    renumbered = open_set_labels(np.arange(10), range(2, 8))
+    assert renumbered.tolist() == [6, 6, 0, 1, 2, 3, 4, 5, 6, 6]
+
+
+def test_mistakes_in_the_seen_classes(refused) -> None:
+    labels = np.array([0, 1, 2, -1])
+    with refused("Class 4 cannot be a seen class", "no image"):
+        open_set_labels(labels, [1, 4])
+    with refused("Class -1 cannot be a seen class"):
+        open_set_labels(labels, [-1, 1])
+    with refused("at least one seen class"):
+        open_set_labels(labels, [])

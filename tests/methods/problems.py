@@ -59,6 +59,8 @@ class Passing(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return features
 
+    combined = forward
+
     def similarity(self, features: Tensor) -> Tensor:
         return features.new_ones(())
 
@@ -120,18 +122,34 @@ def balance(method: Method, weak_logits: Tensor) -> None:
 # --- A network that learns -------------------------------------------------------------------------------------------
 
 
-class SmallNet(nn.Module):
-    """A convolution with BatchNorm and a linear layer. The golden traces depend on it."""
+class SmallBackbone(nn.Module):
+    """A convolution with BatchNorm."""
 
-    def __init__(self, num_classes: int = 3, num_features: int = 8) -> None:
+    def __init__(self, num_features: int) -> None:
         super().__init__()
         self.num_features = num_features
         self.conv = nn.Conv2d(3, num_features, 3, padding=1)
         self.norm = nn.BatchNorm2d(num_features)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(self.conv(images)).relu().mean((2, 3))
+
+
+class SmallNet(nn.Module):
+    """The backbone and a linear layer. The golden traces depend on it."""
+
+    def __init__(self, num_classes: int = 3, num_features: int = 8) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.backbone = SmallBackbone(num_features)
         self.head = nn.Linear(num_features, num_classes)
 
+    @property
+    def norm(self) -> nn.Module:
+        return self.backbone.norm
+
     def forward(self, images: Tensor) -> Prediction:
-        features = self.norm(self.conv(images)).relu().mean((2, 3))
+        features = self.backbone(images)
         return Prediction(self.head(features), features)
 
 
@@ -170,7 +188,10 @@ class PlainHead(nn.Module):
         self.first, self.second = nn.Linear(in_dim, in_dim), nn.Linear(in_dim, out_dim)
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.normalize(self.second(F.relu(self.first(features))), dim=1, eps=1e-12)
+        return F.normalize(self.combined(features), dim=1, eps=1e-12)
+
+    def combined(self, features: Tensor) -> Tensor:
+        return self.second(F.relu(self.first(features)))
 
     def similarity(self, features: Tensor) -> Tensor:
         return features.new_ones(())

@@ -27,6 +27,9 @@ from epass.methods.shrink_wrapper import Shrink
 from epass.methods.shrinkmatch import ShrinkMatch
 from epass.methods.simmatch import SimMatch
 from epass.methods.softmatch import SoftMatch
+from epass.methods.iomatch import IOMatch
+from epass.methods.simmatch import SimMatch
+from epass.methods.simmatchv2 import SimMatchV2
 from epass.methods.supervised import Supervised
 from epass.methods.uda import UDA
 from epass.networks.classifier import predict_jointly
@@ -65,6 +68,10 @@ def every_case() -> dict[str, Case]:
     cases["dash-soft"] = Case(Dash, dash)
     cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
     cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
+    # The ring of 16 rows is full after one step.
+    ring = {"threshold": 0.4, "ring_rows": "all", "ring_batches": 1, "align_with": "present", "neighbors": 2}
+    cases["simmatchv2-all"] = Case(SimMatchV2, ring, {"size": 3, "combine": "concat"})
+    cases["iomatch-not-aligned"] = Case(IOMatch, {"threshold": 0.4, "align": False}, {"size": 2})
     return cases
     for name, arguments in SHRINKMATCH.items():
         cases[f"shrinkmatch-{name}"] = Case(ShrinkMatch, {"threshold": 0.4, **arguments})

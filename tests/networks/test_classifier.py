@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from epass.errors import InputError
-from epass.networks import Classifier, Small, predict_jointly
+from epass.networks import Classifier, NormalizedBackbone, Small, predict_jointly
 
 
 @pytest.fixture
@@ -44,6 +44,18 @@ def test_head_is_xavier_normal_without_bias() -> None:
     assert head.weight.std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
     assert abs(head.weight.mean().item()) < 1e-3
     assert torch.all(head.bias == 0)
+
+
+def test_a_normalized_backbone_is_a_backbone_whose_features_have_mean_zero_and_variance_one(net: Classifier) -> None:
+    images = torch.randn(4, 3, 8, 8)
+    plain = net.eval().backbone(images)
+    net.backbone = NormalizedBackbone(net.backbone)
+    assert net.backbone.num_features == net.num_features
+    logits, features = net(images)
+    centered = plain - plain.mean(1, keepdim=True)
+    wanted = centered / (centered.square().mean(1, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(features, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logits, features @ net.head.weight.T + net.head.bias)
 
 
 def test_predictions_are_float32_whatever_the_network_computes_in(net: Classifier) -> None:

@@ -262,6 +262,16 @@ def test_bad_arguments_are_refused_with_a_sentence(settings: dict[str, object], 
     assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize("combine", ["mean", "sum", "concat"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_combined_heads_are_not_normalized_yet(size: int, combine: str) -> None:
+    projector = make(size, combine=combine)
+    wanted = [slow_embedding(projector, row, combine, "never") for row in features().tolist()]
+    combined = projector.combined(features())
+    torch.testing.assert_close(combined, torch.tensor(wanted), rtol=1e-4, atol=1e-6)
+    assert torch.equal(F.normalize(combined, dim=1, eps=1e-12), projector(features()))
+
+
 # --- Diversity -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from .feed import Feed, Selection, render
 from .folder import open_folder
 from .images import Images, ImageSource, join
 from .sampling import Order, Shuffle
-from .splits import Split, balanced_split, divide
+from .splits import Split, balanced_split, divide, open_set_labels
 
 __all__ = [
     "DATASETS",
@@ -34,6 +34,7 @@ __all__ = [
     "from_arrays",
     "join",
     "open_dataset",
+    "open_set_labels",
     "render",
 ]
 

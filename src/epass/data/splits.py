@@ -57,6 +57,22 @@ def balanced_split(
     return np.concatenate(chosen), np.concatenate(rest)
 
 
+def open_set_labels(labels: IntArray, seen: Sequence[int]) -> IntArray:
+    """Number the classes in `seen` from 0 in their old order, and give every other class the one number after them.
+
+    So with six of ten classes seen, 6 is what none of the six is. Unknown labels (-1) stay unknown.
+    """
+    order = sorted(set(seen))
+    without = [number for number in order if number < 0 or not (labels == number).any()]
+    if without:
+        raise InputError(f"Class {without[0]} cannot be a seen class: it has no image.")
+    if not order:
+        raise InputError("There must be at least one seen class.")
+    numbers = np.where(np.isin(labels, order), np.searchsorted(order, labels), len(order))
+    renumbered: IntArray = np.where(labels < 0, -1, numbers).astype(np.int64)
+    return renumbered
+
+
 def divide(
     dataset: Dataset, *, labels: int | None, seed: int, holdout: float = 0.2, include_labeled: bool = True
 ) -> Split:

@@ -25,7 +25,7 @@ def score(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     result = {"error": float((ranks > 0).mean())}
     if num_classes > 5:
         result["top5_error"] = float((ranks >= 5).mean())
-    result |= _macro_averages(count_pairs(truth, scores.argmax(axis=1), num_classes))
+    result |= macro_averages(count_pairs(truth, scores.argmax(axis=1), num_classes))
     auc = _one_vs_rest_auc(probs, truth)
     if auc is not None:
         result["auc"] = auc
@@ -44,7 +44,8 @@ def _rank_of_truth(scores: Floats, truth: Integers) -> Integers:
     return ranks
 
 
-def _macro_averages(pairs: Integers) -> dict[str, float]:
+def macro_averages(pairs: Integers) -> dict[str, float]:
+    """Means over classes, from the counts of (true, predicted) pairs."""
     hits = np.diag(pairs).astype(np.float64)
     actual, predicted = pairs.sum(axis=1), pairs.sum(axis=0)
     recall = hits / np.maximum(actual, 1)  # no image, no hit: 0

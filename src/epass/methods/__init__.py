@@ -22,6 +22,9 @@ from .shrink_wrapper import Shrink
 from .shrinkmatch import ShrinkMatch
 from .simmatch import SimMatch
 from .softmatch import SoftMatch
+from .iomatch import IOMatch
+from .simmatch import SimMatch
+from .simmatchv2 import SimMatchV2
 from .supervised import FullySupervised, Supervised
 from .vat import VAT
 from .uda import UDA
@@ -45,6 +48,9 @@ METHODS: dict[str, type[Method]] = {
     "shrinkmatch": ShrinkMatch,
     "simmatch": SimMatch,
     "softmatch": SoftMatch,
+    "iomatch": IOMatch,
+    "simmatch": SimMatch,
+    "simmatchv2": SimMatchV2,
     "supervised": Supervised,
     "vat": VAT,
     "uda": UDA,

@@ -37,7 +37,7 @@ class AdaMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         probs, probs_x = on_weak.logits.detach().softmax(1), on_x.logits.detach().softmax(1)
         means = {"mean": mean_over_ranks(probs.mean(0)), "labeled_mean": mean_over_ranks(probs_x.mean(0))}

@@ -54,7 +54,7 @@ class Dash(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
         labeled = F.cross_entropy(on_x.logits, batch.labels)
 
         with torch.no_grad():

@@ -39,7 +39,7 @@ class FlexMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         probs, thresholds = on_weak.logits.detach().softmax(1), self.thresholds()
         pseudo_labels = probs.argmax(1)

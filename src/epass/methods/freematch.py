@@ -49,7 +49,7 @@ class FreeMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         probs = on_weak.logits.detach().softmax(1)
         statistics, pseudo_labels = self.thresholds.next(probs), probs.argmax(1)

@@ -68,7 +68,7 @@ class ShrinkMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
         auxiliary = self.shrinking(on_x.features, on_weak.features, on_strong.features)
 
         with torch.no_grad():

@@ -41,7 +41,7 @@ class SoftMatch(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         probs = on_weak.logits.detach().softmax(1)
         mean_probs = mean_over_ranks(probs.mean(0))

@@ -48,7 +48,7 @@ class UDA(Method):
 
     def forward(self, batch: Batch) -> Outcome:
         (x,), (weak, strong) = batch.labeled, batch.unlabeled
-        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, targets=(weak,))
+        on_x, on_strong, on_weak = predict_jointly(self.net, x, strong, weak)
 
         weak_logits = on_weak.logits.detach()
         probs, target = weak_logits.softmax(1), (weak_logits / self.temperature).softmax(1)

@@ -9,7 +9,7 @@ from inspect import signature
 from torch import nn
 
 from ..errors import unknown
-from .classifier import Classifier, Prediction, predict_jointly
+from .classifier import Classifier, NormalizedBackbone, Prediction, predict_jointly
 from .multi_head import MultiHead
 from .small import Small
 from .wide_resnet import WideResNet
@@ -18,6 +18,7 @@ __all__ = [
     "NETWORKS",
     "Classifier",
     "MultiHead",
+    "NormalizedBackbone",
     "Prediction",
     "Small",
     "WideResNet",

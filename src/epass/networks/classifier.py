@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,20 @@ class Classifier(nn.Module):
             logits = self.head(features)
         # Projectors, pseudo-labels, losses and memories need full precision whatever the network computed in.
         return Prediction(logits.float(), features.float())
+
+
+class NormalizedBackbone(nn.Module):
+    """A backbone with a LayerNorm on its features: how long they are no longer says anything about an image."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.num_features = cast(int, backbone.num_features)
+        self.norm = nn.LayerNorm(self.num_features)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.norm(self.backbone(images))
+        return features
 
 
 def predict_jointly(net: nn.Module, *views: Tensor) -> list[Prediction]:

@@ -1,6 +1,6 @@
 """Distribution alignment: keep the average pseudo-label close to what the classes should be.
 
-Both forms count the batch at hand before they are applied, so `forward` takes its statistics as an argument and
+Most forms count the batch at hand before they are applied, so `forward` takes its statistics as an argument and
 `remember` writes them down once the weights have moved.
 """
 
@@ -86,3 +86,29 @@ class AverageAlignment(nn.Module):
         found = torch.where(self.started, torch.lerp(mean, self.found, self.momentum), mean)
         wanted = self.wanted if labeled_mean is None else torch.lerp(labeled_mean, self.wanted, self.momentum)
         return found, wanted
+
+
+class LaggedAlignment(nn.Module):
+    """Divide by a moving average that starts uniform and, unlike the others, ends with the batch before this one.
+
+    `count_batch` counts the batch at hand as well. With momentum 1 nothing is ever aligned.
+    """
+
+    found: Tensor
+
+    def __init__(self, num_classes: int, *, momentum: float = 0.9, count_batch: bool = False) -> None:
+        super().__init__()
+        self.momentum, self.count_batch = momentum, count_batch
+        self.register_buffer("found", torch.full((num_classes,), 1 / num_classes))
+
+    def forward(self, probs: Tensor, mean: Tensor) -> Tensor:
+        """Align `probs` (N, C); `mean` (C,) is this batch's over all ranks."""
+        scaled = probs / (self.next(mean) if self.count_batch else self.found)
+        return scaled / scaled.sum(1, keepdim=True)
+
+    @torch.no_grad()
+    def remember(self, mean: Tensor) -> None:
+        self.found.copy_(self.next(mean))
+
+    def next(self, mean: Tensor) -> Tensor:
+        return torch.lerp(mean, self.found, self.momentum)

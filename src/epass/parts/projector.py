@@ -53,11 +53,14 @@ class ProjectorEnsemble(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_dim) -> (N, self.out_dim), float32 and of unit length unless normalized only before combining."""
-        if self.combine == "concat" or self.normalize != "after":
-            embedding = self.combine_heads(self.outputs(features))
-        else:
-            embedding = self.as_one_mlp(features)
+        embedding = self.combined(features)
         return embedding if self.normalize == "before" else F.normalize(embedding.float(), dim=1, eps=self.eps)
+
+    def combined(self, features: Tensor) -> Tensor:
+        """The same before the last normalization, for methods that use it as features and not as a direction."""
+        if self.combine == "concat" or self.normalize != "after":
+            return self.combine_heads(self.outputs(features))
+        return self.as_one_mlp(features)
 
     def outputs(self, features: Tensor) -> list[Tensor]:
         """What each head says, before anything is combined."""

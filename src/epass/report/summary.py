@@ -31,6 +31,8 @@ NAMES = {
     "shrinkmatch": "ShrinkMatch",
     "simmatch": "SimMatch",
     "comatch": "CoMatch",
+    "simmatchv2": "SimMatchV2",
+    "iomatch": "IOMatch",
     "fully_supervised": "all labels",
 }
 LABELS_ONLY, ALL_LABELS = "supervised", "fully_supervised"
