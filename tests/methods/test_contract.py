@@ -13,6 +13,7 @@ from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.comatch import CoMatch
 from epass.methods.fixmatch import FixMatch
+from epass.methods.moco import MoCo
 from epass.methods.simmatch import SimMatch
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import predict_jointly
@@ -36,6 +37,9 @@ def every_case() -> dict[str, Case]:
     # 50 rows are overrun in the third step, in which 24 rows start at 48.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    # 50 rows are no multiple of a batch of 16.
+    cases |= {f"moco-{size}": Case(MoCo, {"queue_size": 50}, {"size": size}) for size in (1, 3)}
+    cases["moco-eman"] = Case(MoCo, {"queue_size": 50, "key": "eman"}, {"size": 3, "combine": "concat"})
     return cases
 
 
@@ -399,6 +403,15 @@ def test_the_tiny_problem_is_one_that_shows_mistakes() -> None:
     masks = torch.cat([case.trained()(case.batch(position)).pseudo.mask for position in range(4)])
     assert 0 < masks.mean() < 1  # some pseudo-labels are used and some are not
     assert difference(snapshot(case.build(seed=0)), snapshot(case.build(seed=1))) is not None
+
+
+def test_a_side_without_views_has_no_rows() -> None:
+    unlabeled_only, labeled_only = CASES["moco-1"].batch(0), CASES["supervised"].batch(0)
+    assert unlabeled_only.labeled == labeled_only.unlabeled == ()
+    assert len(unlabeled_only.labels) == len(unlabeled_only.labeled_index) == 0
+    assert len(labeled_only.unlabeled_index) == len(labeled_only.unlabeled_truth) == 0
+    assert len(unlabeled_only.unlabeled_index) == PROBLEM.unlabeled_batch
+    assert len(labeled_only.labels) == PROBLEM.labeled_batch
 
 
 def test_difference_is_exact_without_a_tolerance() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..method import Method
 from .comatch import CoMatch
 from .fixmatch import FixMatch
+from .moco import MoCo
 from .simmatch import SimMatch
 from .supervised import FullySupervised, Supervised
 
@@ -15,3 +16,6 @@ METHODS: dict[str, type[Method]] = {
     "simmatch": SimMatch,
     "supervised": Supervised,
 }
+
+# What learns from images alone; the network that it leaves behind cannot classify yet.
+PRETRAINING: dict[str, type[Method]] = {"moco": MoCo}
