@@ -41,7 +41,7 @@ from epass.cli import main
 from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
 from epass.experiment import check_recipe, data_settings
-from epass.methods import WRAPPERS
+from epass.methods import PRETRAINING, WRAPPERS
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.runs.folder import FILES
 from epass.train.schedule import Plan
@@ -358,6 +358,13 @@ def test_every_wrapper_is_explained_with_its_arguments() -> None:
         text = (DOCS / "methods" / page).read_text("utf-8")
         assert set(arguments(WRAPPERS[name])) - words(text) == set()
     assert argument_complaints((DOCS / "methods/abc.md").read_text("utf-8"), set(arguments(WRAPPERS["abc"]))) == []
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_every_way_to_pre_train_has_a_page_with_its_arguments(name: str) -> None:
+    assert f"]({name}.md)" in (DOCS / "methods/README.md").read_text("utf-8")
+    text = (DOCS / f"methods/{name}.md").read_text("utf-8")
+    assert argument_complaints(text, set(arguments(PRETRAINING[name]))) == []
 
 
 def test_the_projector_has_a_page_with_its_arguments() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from pictures import from_pillow, to_pillow
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
@@ -75,15 +76,6 @@ PILLOW: dict[str, Callable[[Image.Image, float], Image.Image]] = {
     "translate_x": lambda image, v: affine(image, (1, 0, v * image.width, 0, 1, 0)),
     "translate_y": lambda image, v: affine(image, (1, 0, 0, 0, 1, v * image.height)),
 }
-
-
-def to_pillow(pixels: Tensor) -> Image.Image:
-    return Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy())
-
-
-def from_pillow(image: Image.Image) -> Tensor:
-    array = torch.from_numpy(np.array(image))
-    return array[None] if array.ndim == 2 else array.permute(2, 0, 1)
 
 
 @pytest.fixture(scope="session")

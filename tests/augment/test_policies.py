@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass.augment import (
     OPERATIONS,
+    Crop,
     Policy,
     Strong,
-    StrongDraws,
     Weak,
     make_policies,
     normalize,
@@ -75,14 +75,16 @@ def test_the_keywords_of_make_policies_are_those_of_strong():
     policies = make_policies(
         padding=3, horizontal_flip=False, vertical_flip=True, color=False, num_operations=2, cutout=0.25
     )
-    weak, strong = policies["weak"], policies["strong"]
+    weak, strong, crop = policies["weak"], policies["strong"], policies["crop"]
     assert isinstance(weak, Weak)
     assert isinstance(strong, Strong)
+    assert isinstance(crop, Crop)
+    assert (vars(crop.flips), crop.color) == ({**vars(weak), "padding": 0}, False)
     assert vars(weak) == vars(strong.weak) == {"padding": 3, "horizontal_flip": False, "vertical_flip": True}
     assert (len(strong.operations), strong.num_operations, strong.cutout) == (9, 2, 0.25)
 
 
-@pytest.mark.parametrize("name", ["weak", "strong"])
+@pytest.mark.parametrize("name", ["weak", "strong", "crop"])
 def test_the_seed_decides_the_draws(name: str):
     policy = make_policies(padding=4)[name]
     first, again, other = policy.draw(64, seeded(1)), policy.draw(64, seeded(1)), policy.draw(64, seeded(2))
@@ -163,7 +165,7 @@ def test_strong_without_operations_and_cutout_is_weak(photos: Tensor):
 
 
 @pytest.mark.parametrize("kind", ["photos", "digits"])
-@pytest.mark.parametrize("name", ["weak", "strong"])
+@pytest.mark.parametrize("name", ["weak", "strong", "crop"])
 def test_rows_are_independent_of_the_batch(name: str, kind: str, real_images: dict[str, Tensor]):
     policy: Policy = make_policies(padding=2, vertical_flip=True)[name]
     images = real_images[kind].repeat(8, 1, 1, 1)
@@ -178,8 +180,9 @@ def test_rows_are_independent_of_the_batch(name: str, kind: str, real_images: di
     assert torch.equal(images, before)
 
 
-def test_views_of_other_memory_layouts_are_the_same(photos: Tensor):
-    policy = Strong(padding=4)
+@pytest.mark.parametrize("name", ["strong", "crop"])
+def test_views_of_other_memory_layouts_are_the_same(name: str, photos: Tensor):
+    policy = make_policies(padding=4)[name]
     draws = policy.draw(len(photos), seeded(10))
     assert torch.equal(policy.apply(photos.to(memory_format=torch.channels_last), draws), policy.apply(photos, draws))
 
@@ -195,7 +198,7 @@ class NoHostSync(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["weak", "strong"])
+@pytest.mark.parametrize("name", ["weak", "strong", "crop"])
 def test_nothing_waits_for_the_device(name: str, photos: Tensor):
     policy = make_policies(padding=4)[name]
     policy.draw(1, seeded())
@@ -208,13 +211,14 @@ def test_the_sync_guard_bites():
         torch.arange(3)[torch.arange(3) > 1]
 
 
-def test_strong_compiles_to_one_graph(photos: Tensor):
-    policy = Strong(padding=4)
+@pytest.mark.parametrize("name", ["strong", "crop"])
+def test_a_policy_compiles_to_one_graph(name: str, photos: Tensor):
+    policy = make_policies(padding=4)[name]
     draws = policy.draw(len(photos), seeded(11))
     compiled = torch.compile(policy.apply, fullgraph=True, backend="eager")
     assert torch.equal(compiled(photos, draws), policy.apply(photos, draws))
     plain = tuple(draws)
-    assert torch.equal(compiled(photos, plain), policy.apply(photos, StrongDraws(*plain)))
+    assert torch.equal(compiled(photos, plain), policy.apply(photos, type(draws)(*plain)))
 
 
 def test_normalize(photos: Tensor):

@@ -147,6 +147,18 @@ def test_without_unlabeled_views_no_unlabeled_image_is_taken() -> None:
     assert batch.unlabeled_index.dtype == batch.unlabeled_truth.dtype == torch.int64
 
 
+def test_without_labeled_views_no_labeled_image_is_taken() -> None:
+    feed = make(Views((), ("strong", "strong")), labeled_batch=0)
+    taken.clear()
+    batch = feed(0)
+    assert taken == [12]
+    assert batch.labeled == ()
+    assert batch.labeled_index.shape == batch.labels.shape == (0,)
+    assert batch.labeled_index.dtype == batch.labels.dtype == torch.int64
+    assert len(batch.unlabeled) == 2
+    assert torch.equal(batch.unlabeled_index, make()(0).unlabeled_index)  # the order of a side is its own
+
+
 def on_rank(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
     monkeypatch.setattr("epass.data.feed.rank", lambda: rank)
     monkeypatch.setattr("epass.data.feed.world_size", lambda: world)
@@ -163,6 +175,16 @@ def test_ranks_together_see_the_batch_of_one_process(monkeypatch: pytest.MonkeyP
     for expected, *halves in zip(tensors(whole)[:-2], *(tensors(part)[:-2] for part in parts), strict=True):
         assert torch.equal(torch.stack(halves, 1).flatten(0, 1), expected)
     assert all(part.step.item() == 4 for part in parts)
+
+
+def test_ranks_without_labeled_views_share_the_unlabeled_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = Views((), ("strong",))
+    whole = make(views, labeled_batch=0)(4)
+    halves = []
+    for rank in range(2):
+        on_rank(monkeypatch, rank, 2)
+        halves.append(make(views, labeled_batch=0)(4).unlabeled[0])
+    assert torch.equal(torch.stack(halves, 1).flatten(0, 1), whole.unlabeled[0])
 
 
 def test_batches_must_be_shared_equally(refused, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +212,10 @@ def test_an_empty_unlabeled_set_is_refused_only_where_it_is_needed(refused) -> N
     with refused("no unlabeled image", "keep fewer labels"):
         Feed(images(10, 0), none, VIEWS, POLICIES, **options)
     assert Feed(images(10, 0), none, Views(("weak",), ()), POLICIES, **options)(0).unlabeled == ()
+
+
+def test_an_empty_labeled_set_will_do_where_no_labels_are_needed() -> None:
+    options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "labeled_batch": 4, "unlabeled_batch": 12, "seed": 0}
+    batch = Feed(images(0, 0), images(50, 100), Views((), ("weak", "strong")), POLICIES, **options)(0)
+    assert len(batch.labels) == 0
+    assert [len(view) for view in batch.unlabeled] == [12, 12]

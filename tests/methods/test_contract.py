@@ -25,6 +25,7 @@ from epass.methods.freematch import FreeMatch
 from epass.methods.flexmatch import FlexMatch
 from epass.methods.shrink_wrapper import Shrink
 from epass.methods.shrinkmatch import ShrinkMatch
+from epass.methods.moco import MoCo
 from epass.methods.simmatch import SimMatch
 from epass.methods.softmatch import SoftMatch
 from epass.methods.iomatch import IOMatch
@@ -72,6 +73,9 @@ def every_case() -> dict[str, Case]:
     ring = {"threshold": 0.4, "ring_rows": "all", "ring_batches": 1, "align_with": "present", "neighbors": 2}
     cases["simmatchv2-all"] = Case(SimMatchV2, ring, {"size": 3, "combine": "concat"})
     cases["iomatch-not-aligned"] = Case(IOMatch, {"threshold": 0.4, "align": False}, {"size": 2})
+    # 50 rows are no multiple of a batch of 16.
+    cases |= {f"moco-{size}": Case(MoCo, {"queue_size": 50}, {"size": size}) for size in (1, 3)}
+    cases["moco-eman"] = Case(MoCo, {"queue_size": 50, "key": "eman"}, {"size": 3, "combine": "concat"})
     return cases
     for name, arguments in SHRINKMATCH.items():
         cases[f"shrinkmatch-{name}"] = Case(ShrinkMatch, {"threshold": 0.4, **arguments})
@@ -482,6 +486,15 @@ def test_the_tiny_problem_is_one_that_shows_mistakes() -> None:
     masks = torch.cat([case.trained()(case.batch(position)).pseudo.mask for position in range(4)])
     assert 0 < masks.mean() < 1  # some pseudo-labels are used and some are not
     assert difference(snapshot(case.build(seed=0)), snapshot(case.build(seed=1))) is not None
+
+
+def test_a_side_without_views_has_no_rows() -> None:
+    unlabeled_only, labeled_only = CASES["moco-1"].batch(0), CASES["supervised"].batch(0)
+    assert unlabeled_only.labeled == labeled_only.unlabeled == ()
+    assert len(unlabeled_only.labels) == len(unlabeled_only.labeled_index) == 0
+    assert len(labeled_only.unlabeled_index) == len(labeled_only.unlabeled_truth) == 0
+    assert len(unlabeled_only.unlabeled_index) == PROBLEM.unlabeled_batch
+    assert len(labeled_only.labels) == PROBLEM.labeled_batch
 
 
 def test_difference_is_exact_without_a_tolerance() -> None:

@@ -19,6 +19,7 @@ from problems import SmallNet, make_problem, train_steps
 from epass.method import Method
 from epass.methods import METHODS
 from epass.networks.classifier import Classifier
+from epass.methods import METHODS, PRETRAINING
 from epass.parts.projector import ProjectorEnsemble
 from epass.testing.case import TinyBackbone
 
@@ -37,16 +38,18 @@ SETTINGS = {
     "teacher_momentum": 0.5,
     "share_momentum": 0.8,
 }
+OWN_SETTINGS = {"moco": {"queue_size": 20, "momentum": 0.9}}  # which mean something else elsewhere
+EVERY = METHODS | PRETRAINING
 
 
 def takes(name: str) -> set[str]:
-    return set(inspect.signature(METHODS[name]).parameters)
+    return set(inspect.signature(EVERY[name]).parameters)
 
 
 def cases() -> dict[str, tuple[str, int]]:
     """The traces by file name: a method and, where it has a projector, the number of heads (0 = none)."""
     found = {}
-    for name in METHODS:
+    for name in EVERY:
         for size in (1, 3) if "projector" in takes(name) else (0,):
             found[f"{name}_{size}_heads" if size else name] = (name, size)
     return found
@@ -59,7 +62,8 @@ def build(name: str, size: int) -> Method:
     net = Classifier(TinyBackbone(), problem.num_classes) if name == "multihead" else SmallNet(num_features=16)
     parts = [ProjectorEnsemble(net.num_features, 8, size=size)] if size else []
     settings = {key: value for key, value in SETTINGS.items() if key in takes(name)}
-    return METHODS[name](METHODS[name].adapt(net), problem, *parts, **settings).train()
+    settings |= OWN_SETTINGS.get(name, {})
+    return EVERY[name](EVERY[name].adapt(net), problem, *parts, **settings).train()
 
 
 def trace(name: str, size: int) -> dict[str, list[float]]:

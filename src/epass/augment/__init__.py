@@ -1,7 +1,10 @@
 """Augmentation as `draw` then `apply`, on uint8 images wherever they live."""
 
+from epass.augment.jitter import JITTER, color_jitter, gaussian_blur, grayscale
 from epass.augment.ops import CUTOUT_COLOR, OPERATIONS, apply_operations, cut_out
 from epass.augment.policies import (
+    Crop,
+    CropDraws,
     Draws,
     Policy,
     Strong,
@@ -15,7 +18,10 @@ from epass.augment.policies import (
 
 __all__ = [
     "CUTOUT_COLOR",
+    "JITTER",
     "OPERATIONS",
+    "Crop",
+    "CropDraws",
     "Draws",
     "Policy",
     "Strong",
@@ -23,7 +29,10 @@ __all__ = [
     "Weak",
     "WeakDraws",
     "apply_operations",
+    "color_jitter",
     "cut_out",
+    "gaussian_blur",
+    "grayscale",
     "make_policies",
     "normalize",
     "reflect_padding",

@@ -1,4 +1,4 @@
-"""Where a pixel comes from: crop, mirror, rotate, shear and shift as one gather each, for every image its own."""
+"""Where a pixel comes from: crop, mirror, scale, rotate, shear and shift by gathers, for every image its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from epass.errors import InputError
+
+_WEIGHT_BITS = 22  # of Pillow's weights when it scales images
 
 
 def crop_and_flip(pixels: Tensor, offset: Tensor, flip: Tensor, padding: int) -> Tensor:
@@ -29,6 +31,56 @@ def crop_and_flip(pixels: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
     row = _window(height, offset[:, 0], flip[:, 0], padding)
     column = _window(width, offset[:, 1], flip[:, 1], padding)
     return _fetch(pixels, row[:, :, None] * width + column[:, None, :])
+
+
+def crop_window(
+    height: int, width: int, *, area: Tensor, ratio: Tensor, position: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A window in an image: the first of K candidates that fits.
+
+    Where none fits, it is the largest whose sides are no further apart than 3 : 4, a square image as a whole.
+
+    Args:
+        height: Of the images.
+        width: Of the images.
+        area: (N, K) of the window, over that of the image.
+        ratio: (N, K) of its width to its height.
+        position: (N, 2) in [0, 1): row and column, over the room that the window leaves.
+
+    Returns:
+        Top, left, height and width, (N,) integers each.
+    """
+    pixels = area * (height * width)
+    tall, wide = (pixels / ratio).sqrt().round().long(), (pixels * ratio).sqrt().round().long()
+    fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
+    last = torch.ones_like(fits[:, :1])
+    # argmax gives the first of equal numbers
+    choice = torch.cat([fits, last], 1).to(torch.int32).argmax(1, keepdim=True)
+    tall = torch.cat([tall, last * min(height, round(width * 4 / 3))], 1).gather(1, choice)[:, 0]
+    wide = torch.cat([wide, last * min(width, round(height * 4 / 3))], 1).gather(1, choice)[:, 0]
+    top = (position[:, 0] * (height - tall + 1)).long()
+    left = (position[:, 1] * (width - wide + 1)).long()
+    return top, left, tall, wide
+
+
+def resized_crop(pixels: Tensor, window: tuple[Tensor, Tensor, Tensor, Tensor], flip: Tensor) -> Tensor:
+    """Cut a window out of each image, scale it up to the size of the image, then mirror it.
+
+    This is `Image.crop` and `Image.resize(size, BILINEAR)` of Pillow, in its fixed-point numbers. Pillow's antialiasing
+    widens the filter only where an image shrinks, and a window is never larger than its image: there is nothing to add.
+
+    Args:
+        pixels: (N, C, H, W) uint8 images.
+        window: Top, left, height and width, (N,) integers each, inside the image.
+        flip: (N, 2) booleans, upside down and left to right.
+
+    Returns:
+        (N, C, H, W) uint8 images.
+    """
+    top, left, tall, wide = window
+    for dim, start, size, mirrored in ((3, left, wide, flip[:, 1]), (2, top, tall, flip[:, 0])):
+        pixels = _stretch(pixels, dim, start, size, mirrored)
+    return pixels
 
 
 def inverse_map(
@@ -82,6 +134,25 @@ def warp(pixels: Tensor, matrix: Tensor) -> Tensor:
     # A black frame of one pixel answers for everything outside.
     framed = torch.nn.functional.pad(pixels, (1, 1, 1, 1))
     return _fetch(framed, from_y.clamp_(-1, height).mul_(width + 2).add_(from_x.clamp_(-1, width)).add_(width + 3))
+
+
+def _stretch(pixels: Tensor, dim: int, start: Tensor, size: Tensor, mirrored: Tensor) -> Tensor:
+    """Scale `size` pixels from `start` on, along one axis of each image, up to the whole axis."""
+    length = pixels.shape[dim]
+    position = torch.arange(length, device=pixels.device)
+    position = torch.where(mirrored[:, None], length - 1 - position, position)
+    place = (position + 0.5) * (size.double() / length)[:, None] - 0.5  # (N, length), of pixel centers in the window
+    first = torch.floor(place)
+    after = torch.floor((place - first) * (1 << _WEIGHT_BITS) + 0.5).to(torch.int32)
+    shape = (-1, 1, 1, length) if dim == 3 else (-1, 1, length, 1)
+
+    def fetch(index: Tensor) -> Tensor:
+        inside = torch.minimum(index.long().clamp(min=0), size[:, None] - 1) + start[:, None]
+        return pixels.gather(dim, inside.view(shape).expand_as(pixels)).to(torch.int32)
+
+    after = after.view(shape)
+    total = fetch(first).mul_((1 << _WEIGHT_BITS) - after).add_(fetch(first + 1).mul_(after))
+    return (total.add_(1 << (_WEIGHT_BITS - 1)) >> _WEIGHT_BITS).to(torch.uint8)
 
 
 def _window(size: int, offset: Tensor, flip: Tensor, padding: int) -> Tensor:

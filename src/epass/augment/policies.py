@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from epass.augment.geometry import crop_and_flip
+from epass.augment.geometry import crop_and_flip, crop_window, resized_crop
+from epass.augment.jitter import BLUR, JITTER, color_jitter, gaussian_blur, grayscale
 from epass.augment.ops import COLOR_OPERATIONS, OPERATIONS, apply_operations, cut_out
 from epass.errors import InputError
+
+# The view of MoCo v2
+CROP_AREA: Final = (0.2, 1.0)  # of the window over the image
+CROP_RATIO: Final = 4 / 3  # of its longer to its shorter side, at most
+CROP_TRIES: Final = 10
+JITTER_CHANCE: Final = 0.8
+GRAY_CHANCE: Final = 0.2
+BLUR_CHANCE: Final = 0.5
 
 # Tensors whose first dimension is the sample: `tuple(part[rows] for part in draws)` are the draws of some rows.
 Draws: TypeAlias = tuple[Tensor, ...]
@@ -46,6 +55,19 @@ class StrongDraws(NamedTuple):
     magnitude: Tensor  # (N, num_operations) in the range of the operation
     hole_fraction: Tensor  # (N,) side of the cut-out square over the width
     hole_center: Tensor  # (N, 2) row and column over height and width
+
+
+class CropDraws(NamedTuple):
+    """What `Crop` draws."""
+
+    area: Tensor  # (N, CROP_TRIES) of the window over the image, the first that fits is taken
+    ratio: Tensor  # (N, CROP_TRIES) of the window's width to its height
+    position: Tensor  # (N, 2) row and column of the window over the room that it leaves
+    flip: Tensor  # (N, 2) as in WeakDraws
+    order: Tensor  # (N, 4) permutations of the positions in JITTER
+    jitter: Tensor  # (N, 4) a value for each entry of JITTER, (1, 1, 1, 0) for none
+    gray: Tensor  # (N,) booleans
+    blur: Tensor  # (N,) standard deviation, 0 for none
 
 
 class Weak:
@@ -135,6 +157,49 @@ class Strong:
         return cut_out(pixels, hole_fraction, hole_center)
 
 
+class Crop:
+    """The view of MoCo v2: a window of the image at full size, mirrored, color jitter, grayscale, blur.
+
+    The numbers are the published ones. Mirroring commutes with all that follows, so it may come first.
+
+    Args:
+        horizontal_flip: As in `Weak`.
+        vertical_flip: As in `Weak`.
+        color: False leaves out grayscale and all jitter but brightness.
+    """
+
+    def __init__(self, *, horizontal_flip: bool = True, vertical_flip: bool = False, color: bool = True) -> None:
+        self.flips = Weak(padding=0, horizontal_flip=horizontal_flip, vertical_flip=vertical_flip)
+        self.color = color
+
+    def draw(self, count: int, generator: torch.Generator) -> CropDraws:
+        def rand(*shape: int) -> Tensor:
+            return torch.rand((count, *shape), generator=generator, device=generator.device)
+
+        (smallest, largest), widest = CROP_AREA, math.log(CROP_RATIO)
+        jittered, values = rand() < JITTER_CHANCE, []
+        for name, (reach, neutral) in JITTER.items():
+            active = jittered if self.color or name == "brightness" else torch.zeros_like(jittered)
+            values.append(torch.where(active, neutral + reach * (2 * rand() - 1), neutral))
+        return CropDraws(
+            area=smallest + (largest - smallest) * rand(CROP_TRIES),
+            ratio=torch.exp(widest * (2 * rand(CROP_TRIES) - 1)),
+            position=rand(2),
+            flip=self.flips.draw(count, generator).flip,
+            order=rand(len(JITTER)).argsort(1),
+            jitter=torch.stack(values, 1),
+            gray=rand() < GRAY_CHANCE * self.color,
+            blur=torch.where(rand() < BLUR_CHANCE, BLUR[0] + (BLUR[1] - BLUR[0]) * rand(), 0.0),
+        )
+
+    def apply(self, pixels: Tensor, draws: Draws) -> Tensor:
+        area, ratio, position, flip, order, jitter, gray, blur = draws
+        window = crop_window(pixels.shape[2], pixels.shape[3], area=area, ratio=ratio, position=position)
+        pixels = resized_crop(pixels, window, flip)
+        pixels = color_jitter(pixels, order, jitter)
+        return gaussian_blur(grayscale(pixels, gray), blur)
+
+
 def make_policies(
     *,
     padding: int,
@@ -144,7 +209,7 @@ def make_policies(
     num_operations: int = 3,
     cutout: float = 0.5,
 ) -> dict[str, Policy]:
-    """The policies by the names that methods ask for; the arguments are those of `Weak` and `Strong`."""
+    """The policies by the names that methods ask for; the arguments are those of `Weak`, `Strong` and `Crop`."""
     weak = Weak(padding=padding, horizontal_flip=horizontal_flip, vertical_flip=vertical_flip)
     strong = Strong(
         padding=padding,
@@ -154,7 +219,8 @@ def make_policies(
         num_operations=num_operations,
         cutout=cutout,
     )
-    return {"weak": weak, "strong": strong}
+    crop = Crop(horizontal_flip=horizontal_flip, vertical_flip=vertical_flip, color=color)
+    return {"weak": weak, "strong": strong, "crop": crop}
 
 
 def reflect_padding(size: int, crop_ratio: float) -> int:

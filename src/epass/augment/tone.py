@@ -50,7 +50,7 @@ def remap(pixels: Tensor, *, auto_contrast: Tensor, equalize: Tensor, bits: Tens
     scale = torch.where(stretch, torch.full_like(span, 255) / span, torch.where(spread, 1 / step, 1.0))
     start = torch.where(stretch, -darkest * scale, torch.where(spread, (torch.floor(step / 2) + 0.5) * scale, 0.0))
     table = (tone[:, None] + (below - tone[:, None]).mul_(spread)).double().mul_(scale).add_(start)
-    return _to_bytes(table.clamp_(0, 255)).gather(2, value).view_as(pixels)
+    return to_bytes(table.clamp_(0, 255)).gather(2, value).view_as(pixels)
 
 
 def enhance(pixels: Tensor, *, brightness: Tensor, color: Tensor, contrast: Tensor, sharpness: Tensor) -> Tensor:
@@ -69,27 +69,26 @@ def enhance(pixels: Tensor, *, brightness: Tensor, color: Tensor, contrast: Tens
         (N, C, H, W) uint8 images.
     """
     original = pixels.to(torch.int16)
-    gray = _luminance(pixels)
-    count = pixels.shape[2] * pixels.shape[3]
-    mean = (2 * gray.sum((2, 3), keepdim=True) + count).div(2 * count, rounding_mode="floor").to(torch.int16)
-    flat = (gray * _per_image(color < 1)).add_(mean * _per_image(contrast < 1))
-    sharp = _per_image(sharpness < 1).to(torch.int16)
+    gray = luminance(pixels)
+    flat = (gray * per_image(color < 1)).add_(mean_level(gray) * per_image(contrast < 1))
+    sharp = per_image(sharpness < 1).to(torch.int16)
     gap = (flat - original).mul_(1 - sharp).add_(_smoothing(original).mul_(sharp))
     # Pillow's degenerate + factor * (original - degenerate), rounded at the same places.
-    factor = _per_image(brightness * color * contrast * sharpness)
-    return _to_bytes((original + gap).float().sub_(gap.float().mul_(factor)))
+    factor = per_image(brightness * color * contrast * sharpness)
+    return to_bytes((original + gap).float().sub_(gap.float().mul_(factor)))
 
 
-def _per_image(value: Tensor) -> Tensor:
+def per_image(value: Tensor) -> Tensor:
+    """One value per image (N,), shaped to meet (N, C, H, W)."""
     return value.view(-1, 1, 1, 1)
 
 
-def _to_bytes(value: Tensor) -> Tensor:
+def to_bytes(value: Tensor) -> Tensor:
     """Truncate as Pillow does; by way of int16, because PyTorch converts floats to bytes one by one on CPUs."""
     return value.to(torch.int16).to(torch.uint8)
 
 
-def _luminance(pixels: Tensor) -> Tensor:
+def luminance(pixels: Tensor) -> Tensor:
     """Gray image (N, 1, H, W); anything but RGB is averaged over its channels."""
     channels = pixels.shape[1]
     weights = LUMINANCE if channels == 3 else (65536 // channels,) * channels
@@ -97,6 +96,12 @@ def _luminance(pixels: Tensor) -> Tensor:
     for i, weight in enumerate(weights):
         weighted.add_(pixels[:, i : i + 1].to(torch.int32), alpha=weight)
     return (weighted >> 16).to(torch.int16)
+
+
+def mean_level(gray: Tensor) -> Tensor:
+    """The mean of each gray image (N, 1, H, W), rounded as Pillow does, (N, 1, 1, 1) int16."""
+    count = gray.shape[2] * gray.shape[3]
+    return (2 * gray.sum((2, 3), keepdim=True) + count).div(2 * count, rounding_mode="floor").to(torch.int16)
 
 
 def _smoothing(original: Tensor) -> Tensor:

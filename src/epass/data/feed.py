@@ -29,7 +29,8 @@ class Selection(NamedTuple):
 class Feed:
     """`feed(step)` is the same global batch whatever the number of processes; each gets its rows of it.
 
-    Both sources, and the batch, live on `device`. Batch sizes count the rows of all processes together.
+    Both sources, and the batch, live on `device`. Batch sizes count the rows of all processes together. A side of which
+    a method wants no view has no rows: nothing of it is taken, and its source may be empty.
     """
 
     def __init__(
@@ -50,14 +51,15 @@ class Feed:
         for name in (*views.labeled, *views.unlabeled):
             if name not in policies:
                 raise unknown("view", name, policies)
-        _check_batch("labeled", labeled_batch)
         self.labeled, self.unlabeled, self.views, self.policies, self.seed = labeled, unlabeled, views, policies, seed
         self.device = torch.device(device)
         self.mean, self.std = torch.tensor(mean, device=self.device), torch.tensor(std, device=self.device)
         self.generator = torch.Generator(self.device)
         self.render = render  # whoever runs this on a GPU may put the compiled form here
-        self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.device, order)
-        self.unlabeled_order = None
+        self.labeled_order = self.unlabeled_order = None
+        if views.labeled:
+            _check_batch("labeled", labeled_batch)
+            self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.device, order)
         if views.unlabeled:
             _check_batch("unlabeled", unlabeled_batch)
             if not len(unlabeled):
@@ -75,7 +77,7 @@ class Feed:
         mine = slice(rank(), None, world_size())
         none = torch.empty(0, dtype=torch.int64, device=self.device)
         return Selection(
-            labeled_index=self.labeled_order.take(step)[mine],
+            labeled_index=none if self.labeled_order is None else self.labeled_order.take(step)[mine],
             unlabeled_index=none if self.unlabeled_order is None else self.unlabeled_order.take(step)[mine],
             step=torch.full((), step, dtype=torch.int64, device=self.device),
             seed=torch.full((), fold(self.seed, "method", step), dtype=torch.int64, device=self.device),

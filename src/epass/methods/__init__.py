@@ -20,6 +20,7 @@ from .flexmatch import FlexMatch
 from .multihead import MultiHeadCoTraining
 from .shrink_wrapper import Shrink
 from .shrinkmatch import ShrinkMatch
+from .moco import MoCo
 from .simmatch import SimMatch
 from .softmatch import SoftMatch
 from .iomatch import IOMatch
@@ -57,3 +58,5 @@ METHODS: dict[str, type[Method]] = {
 }
 
 WRAPPERS: dict[str, type[Wrapper]] = {"abc": ABC, "shrink": Shrink}
+# What learns from images alone; the network that it leaves behind cannot classify yet.
+PRETRAINING: dict[str, type[Method]] = {"moco": MoCo}

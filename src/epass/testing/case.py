@@ -76,7 +76,8 @@ class Case:
             return tuple(pattern[classes] + (0.3 + 0.2 * view) * noise[view] for view in range(count))
 
         # More rows than labeled images, so that indices repeat.
-        index = torch.randint(PROBLEM.num_labeled, (PROBLEM.labeled_batch,), generator=generator)
+        size = PROBLEM.labeled_batch if views.labeled else 0
+        index = torch.randint(PROBLEM.num_labeled, (size,), generator=generator)
         size = PROBLEM.unlabeled_batch if views.unlabeled else 0
         unlabeled_index = torch.randint(PROBLEM.num_unlabeled, (size,), generator=generator)
         labels, classes = index % PROBLEM.num_classes, unlabeled_index % PROBLEM.num_classes
