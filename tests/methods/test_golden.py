@@ -17,9 +17,8 @@ import torch
 from problems import SmallNet, make_problem, train_steps
 
 from epass.method import Method
-from epass.methods import METHODS
-from epass.networks.classifier import Classifier
 from epass.methods import METHODS, PRETRAINING
+from epass.networks.classifier import Classifier
 from epass.parts.projector import ProjectorEnsemble
 from epass.testing.case import TinyBackbone
 

@@ -2,61 +2,57 @@
 
 from __future__ import annotations
 
-from ..method import Method
-from .adamatch import AdaMatch
 from ..method import Method, Wrapper
 from .abc_wrapper import ABC
+from .adamatch import AdaMatch
 from .comatch import CoMatch
 from .dash import Dash
 from .fixmatch import FixMatch
-from .mean_teacher import MeanTeacher
-from .pi_model import PiModel
-from .pseudo_label import PseudoLabel
-from .mixmatch import MixMatch
-from .remixmatch import ReMixMatch
-from .freematch import FreeMatch
 from .fixmatch_eman import FixMatchEMAN
 from .flexmatch import FlexMatch
+from .freematch import FreeMatch
+from .iomatch import IOMatch
+from .mean_teacher import MeanTeacher
+from .mixmatch import MixMatch
+from .moco import MoCo
 from .multihead import MultiHeadCoTraining
+from .pi_model import PiModel
+from .pseudo_label import PseudoLabel
+from .remixmatch import ReMixMatch
 from .shrink_wrapper import Shrink
 from .shrinkmatch import ShrinkMatch
-from .moco import MoCo
-from .simmatch import SimMatch
-from .softmatch import SoftMatch
-from .iomatch import IOMatch
 from .simmatch import SimMatch
 from .simmatchv2 import SimMatchV2
+from .softmatch import SoftMatch
 from .supervised import FullySupervised, Supervised
-from .vat import VAT
 from .uda import UDA
+from .vat import VAT
 
 METHODS: dict[str, type[Method]] = {
     "adamatch": AdaMatch,
     "comatch": CoMatch,
     "dash": Dash,
     "fixmatch": FixMatch,
-    "freematch": FreeMatch,
-    "fully_supervised": FullySupervised,
-    "mean_teacher": MeanTeacher,
-    "pi_model": PiModel,
-    "pseudo_label": PseudoLabel,
-    "mixmatch": MixMatch,
-    "remixmatch": ReMixMatch,
     "fixmatch_eman": FixMatchEMAN,
     "flexmatch": FlexMatch,
+    "freematch": FreeMatch,
     "fully_supervised": FullySupervised,
+    "iomatch": IOMatch,
+    "mean_teacher": MeanTeacher,
+    "mixmatch": MixMatch,
     "multihead": MultiHeadCoTraining,
+    "pi_model": PiModel,
+    "pseudo_label": PseudoLabel,
+    "remixmatch": ReMixMatch,
     "shrinkmatch": ShrinkMatch,
     "simmatch": SimMatch,
-    "softmatch": SoftMatch,
-    "iomatch": IOMatch,
-    "simmatch": SimMatch,
     "simmatchv2": SimMatchV2,
+    "softmatch": SoftMatch,
     "supervised": Supervised,
-    "vat": VAT,
     "uda": UDA,
+    "vat": VAT,
 }
-
+# What goes around a method of the table above.
 WRAPPERS: dict[str, type[Wrapper]] = {"abc": ABC, "shrink": Shrink}
 # What learns from images alone; the network that it leaves behind cannot classify yet.
 PRETRAINING: dict[str, type[Method]] = {"moco": MoCo}
