@@ -41,9 +41,10 @@ from epass.bench import machine, noise, time_steps, whole_step
 from epass.data import Images, open_dataset
 from epass.device import choose_device
 from epass.errors import InputError
-from epass.experiment import Experiment, build, check_recipe, takes_projector
+from epass.experiment import Experiment, build, check_recipe
 from epass.method import Batch, Method, Outcome
 from epass.methods import METHODS
+from epass.models import takes_projector
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import Recipe
 from epass.runs import environment

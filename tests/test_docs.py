@@ -42,8 +42,9 @@ from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
 from epass.experiment import check_recipe, data_settings
 from epass.methods import PRETRAINING, WRAPPERS
+from epass.models import start_settings
 from epass.recipe import arguments, parse_recipe, toml_value
-from epass.runs.folder import FILES
+from epass.runs.folder import FILES, PRETRAINED
 from epass.train.schedule import Plan
 
 ROOT = Path(__file__).parents[1]
@@ -374,16 +375,17 @@ def test_the_projector_has_a_page_with_its_arguments() -> None:
 
 def test_the_front_page_names_every_method() -> None:
     rows = table((ROOT / "README.md").read_text("utf-8"), "method")
-    assert {names_in(row[0])[0] for row in rows} == set(METHODS)
+    assert {name for row in rows for name in names_in(row[0])} == set(METHODS)
 
 
-@pytest.mark.parametrize("name", ["data", "augment", "net", "projector", "plan"])
+@pytest.mark.parametrize("name", ["data", "augment", "start", "net", "projector", "plan"])
 def test_the_recipe_page_lists_every_key(name: str) -> None:
     projector = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"]} | arguments(ProjectorEnsemble)
     networks = {key: value for net in NETWORKS.values() for key, value in arguments(net).items()}
     schema = {
         "data": arguments(data_settings),
         "augment": arguments(make_policies),
+        "start": arguments(start_settings),
         "net": {key: value for key, value in networks.items() if key != "in_channels"},
         "projector": projector,
         "plan": arguments(Plan),
@@ -394,7 +396,7 @@ def test_the_recipe_page_lists_every_key(name: str) -> None:
 
 def test_the_recipe_page_lists_every_flag() -> None:
     flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(train_command).parameters}
-    flags = flags - {"--data", "--settings"} | {"DATA", "--set"}
+    flags = flags - {"--data", "--settings", "--start"} | {"DATA", "--set", "--from"}
     rows = table((DOCS / "recipes.md").read_text("utf-8"), "flag")
     assert {names_in(row[0])[0] for row in rows} == flags
 
@@ -410,7 +412,7 @@ def test_the_run_folder_page_names_every_file_and_key(home: Path) -> None:
     assert code == 0, printed
     text, run = (DOCS / "run-folder.md").read_text("utf-8"), load_run("run")
     assert {names_in(row[0])[0] for row in table(text, "file")} == {*FILES, "checkpoints/"}
-    assert {path.name for path in Path("run").iterdir()} == {*FILES, "checkpoints"}
+    assert {path.name for path in Path("run").iterdir()} == {*FILES, "checkpoints"} - {PRETRAINED}
     keys = {key for row in run.metrics for key in row}
     for found in (run.environment, run.results, run.model):
         assert found is not None

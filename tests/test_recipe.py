@@ -17,7 +17,7 @@ import pytest
 from epass.augment import make_policies
 from epass.errors import InputError
 from epass.experiment import check_recipe, data_settings, without
-from epass.methods import METHODS
+from epass.methods import METHODS, PRETRAINING
 from epass.networks import NETWORKS
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import (
@@ -88,7 +88,7 @@ def test_built_in_recipes_survive_the_round_trip(name: str) -> None:
 
 
 def test_built_in_recipes_cover_every_method_under_its_own_name() -> None:
-    assert {name.partition("-")[2] for name in builtin_recipes()} == set(METHODS)
+    assert {name.partition("-")[2] for name in builtin_recipes()} == set(METHODS | PRETRAINING)
     for name in builtin_recipes():
         assert read_recipe(name).method["name"] == name.partition("-")[2]
 
@@ -179,7 +179,7 @@ def test_any_recipe_survives_the_round_trip(seed: int) -> None:
 
 
 def test_the_tables_are_written_in_their_order_and_empty_ones_are_not() -> None:
-    text = replace(BASE, augment={"padding": 1}).to_toml()
+    text = replace(BASE, augment={"padding": 1}, wrapper={"name": "abc"}, start={"weights": "there"}).to_toml()
     assert re.findall(r"^\[(\w+)\]$", text, re.MULTILINE) == list(TABLES)
     assert text.startswith(f'format = {FORMAT}\nsource = "made up"\nseed = 4\n')
     assert "[augment]" not in BASE.to_toml()

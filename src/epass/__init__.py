@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from .data import DATASETS, Dataset, from_arrays, open_dataset
     from .errors import InputError
     from .evaluate import score
-    from .experiment import build, load_model, run
+    from .experiment import build, run
     from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
     from .methods import METHODS
+    from .models import load_model
     from .networks import NETWORKS, Classifier, make_network, predict_jointly
     from .parts.projector import ProjectorEnsemble
     from .recipe import Recipe, read_recipe
@@ -54,9 +55,10 @@ _ROOMS = {
     "data": ("DATASETS", "Dataset", "from_arrays", "open_dataset"),
     "errors": ("InputError",),
     "evaluate": ("score",),
-    "experiment": ("build", "load_model", "run"),
+    "experiment": ("build", "run"),
     "method": ("Batch", "Method", "Outcome", "Problem", "PseudoLabels", "Views"),
     "methods": ("METHODS",),
+    "models": ("load_model",),
     "networks": ("NETWORKS", "Classifier", "make_network", "predict_jointly"),
     "parts.projector": ("ProjectorEnsemble",),
     "recipe": ("Recipe", "read_recipe"),

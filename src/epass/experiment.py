@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import time
 import warnings
@@ -21,12 +22,21 @@ from .device import choose_device, choose_precision
 from .errors import InputError, unknown
 from .evaluate import score
 from .method import Batch, Method, Outcome, Problem
-from .methods import METHODS
-from .networks import NETWORKS, Classifier, make_network
+from .methods import METHODS, PRETRAINING, WRAPPERS
+from .models import (
+    answer_by_nearest_mean,
+    learned_without_labels,
+    make_method,
+    method_class,
+    start_settings,
+    takes_projector,
+    without,
+)
+from .networks import NETWORKS, Classifier, Prediction
 from .parts.projector import ProjectorEnsemble
 from .parts.teacher import Average
 from .recipe import Recipe, arguments, check_table, differences, parse_recipe
-from .runs import RunFolder, environment
+from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
 from .seeds import fold
 from .train.checkpoint import Progress, restore_newest, save_checkpoint
 from .train.loop import NotFiniteError, Report, train
@@ -49,22 +59,14 @@ def data_settings(
     """The schema of a recipe's [data] table. Without `labels` every known label is kept."""
 
 
-def takes_projector(method: type[Method]) -> bool:
-    """Whether a method has an embedding, and so a place for EPASS."""
-    return "projector" in inspect.signature(method).parameters
-
-
 def check_recipe(recipe: Recipe) -> None:
     """Refuse, before anything is read or written, what cannot work."""
     if type(recipe.seed) is not int or not 0 <= recipe.seed < 2**32:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
     check_table("data", recipe.data, arguments(data_settings))
-    method_name, net_name = recipe.method.get("name"), recipe.net.get("name")
-    if not isinstance(method_name, str) or method_name not in METHODS:
-        raise unknown("method", str(method_name), METHODS)
+    net_name, cls = recipe.net.get("name"), method_class(recipe.method.get("name"))
     if not isinstance(net_name, str) or net_name not in NETWORKS:
         raise unknown("network", str(net_name), NETWORKS)
-    cls = METHODS[method_name]
     check_table("method", without(recipe.method, "name"), arguments(cls))
     net_schema = arguments(NETWORKS[net_name])
     check_table("net", without(recipe.net, "name"), without(net_schema, "in_channels"))
@@ -74,9 +76,17 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.projector is not None:
         if not takes_projector(cls):
             able = ", ".join(name for name, other in METHODS.items() if takes_projector(other))
-            raise InputError(f"'{method_name}' has no embedding and so takes no projector: use one of {able}.")
+            name = recipe.method["name"]
+            raise InputError(f"'{name}' has no embedding and so takes no projector: use one of {able}.")
         schema = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"].replace(annotation=int)}
         check_table("projector", recipe.projector, schema | arguments(ProjectorEnsemble))
+    if recipe.start is not None:
+        check_table("start", recipe.start, arguments(start_settings))
+    if recipe.wrapper is not None:
+        wrapper = recipe.wrapper.get("name")
+        if not isinstance(wrapper, str) or wrapper not in WRAPPERS:
+            raise unknown("wrapper", str(wrapper), WRAPPERS)
+        check_table("wrapper", without(recipe.wrapper, "name"), arguments(WRAPPERS[wrapper]))
     plan = Plan(**recipe.plan)
     for name, parameter in arguments(cls).items():
         duration = recipe.method.get(name, parameter.default)
@@ -85,11 +95,6 @@ def check_recipe(recipe: Recipe) -> None:
                 f"method.{name} is {duration}, but the whole run has {plan.steps} steps: use --set method.{name}="
                 f"{plan.steps // 10} or more steps."
             )
-
-
-def without(table: Any, key: str) -> dict[str, Any]:
-    """A copy of a table that lacks one key."""
-    return {name: value for name, value in table.items() if name != key}
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,16 @@ class Experiment:
     @property
     def progress(self) -> Progress:
         return Progress(self.method, self.average, self.optimizer)
+
+    @property
+    def network(self) -> nn.Module:
+        """What is tested and kept: the averaged network. One that never saw a label answers by nearest class means."""
+        net = self.average.module
+        if self.recipe.method["name"] in PRETRAINING:
+            net = copy.deepcopy(net)
+            features = look(net, self.split.labeled, self.dataset, self.device).features
+            answer_by_nearest_mean(net, features, self.split.labeled.labels)
+        return net
 
     @cached_property
     def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
@@ -154,7 +169,7 @@ class Experiment:
 def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
     """Objects from a recipe. A `dataset` that is already open is not read again."""
     check_recipe(recipe)
-    plan, cls = Plan(**recipe.plan), METHODS[recipe.method["name"]]
+    plan = Plan(**recipe.plan)
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"))
     split = split_for(recipe, dataset)
@@ -169,19 +184,11 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))
-        net = make_network(
-            recipe.net["name"],
-            in_channels=split.labeled.pixels.shape[1],
-            num_classes=problem.num_classes,
-            **without(recipe.net, "name"),
-        )
-        parts = [ProjectorEnsemble(net.num_features, **(recipe.projector or {}))] if takes_projector(cls) else []
-        make: Callable[..., Method] = cls
-        net.precision = choose_precision(device, plan.precision)
-        method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name")).train()
+        channels, precision = split.labeled.pixels.shape[1], choose_precision(device, plan.precision)
+        method = make_method(recipe, problem, in_channels=channels, precision=precision)
     method.to(device)
     if device.type == "cuda":
-        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
     # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
     home = torch.device("cpu") if device.type == "mps" else device
     average = Average(method.net, plan.average_momentum)
@@ -199,7 +206,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         feed=Feed(
             split.labeled.to(home),
             split.unlabeled.to(home),
-            cls.views,
+            method.views,
             policies_for(recipe, dataset),
             mean=dataset.mean,
             std=dataset.std,
@@ -215,7 +222,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:
     """The labeled, unlabeled and test images of a recipe."""
     settings = {key: recipe.data[key] for key in ("holdout", "include_labeled") if key in recipe.data}
-    labels = None if METHODS[recipe.method["name"]].all_labels else recipe.data.get("labels")
+    labels = None if method_class(recipe.method["name"]).all_labels else recipe.data.get("labels")
     return divide(dataset, labels=labels, seed=recipe.seed, **settings)
 
 
@@ -225,12 +232,17 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     return make_policies(**settings)
 
 
-@torch.no_grad()
-def predict(net: torch.nn.Module, images: Images, dataset: Dataset, device: torch.device, rows: int = 512) -> Tensor:
+def predict(net: nn.Module, images: Images, dataset: Dataset, device: torch.device, rows: int = 512) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented."""
+    return look(net, images, dataset, device, rows).logits.cpu()
+
+
+@torch.no_grad()
+def look(net: nn.Module, images: Images, dataset: Dataset, device: torch.device, rows: int = 512) -> Prediction:
+    """What a network says about images that are not augmented."""
     mean, std = torch.tensor(dataset.mean, device=device), torch.tensor(dataset.std, device=device)
-    chunks = [normalize(chunk.to(device), mean, std) for chunk in torch.split(images.pixels, rows)]
-    return torch.cat([net(chunk).logits for chunk in chunks]).float().cpu()
+    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in torch.split(images.pixels, rows)]
+    return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))
 
 
 def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
@@ -283,7 +295,7 @@ def run(
     for report in train(*experiment.pipeline, experiment.optimizer, experiment.plan, start=start):
         values = dict(report.values)
         if experiment.plan.evaluates_after(report.step):
-            logits = predict(experiment.average, experiment.split.test, experiment.dataset, experiment.device)
+            logits = predict(experiment.network, experiment.split.test, experiment.dataset, experiment.device)
             if not logits.isfinite().all():
                 raise NotFiniteError(f"The weights were no longer finite at step {report.step}.")
             tested = score(logits, experiment.split.test.labels)
@@ -306,11 +318,14 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
 
 def finish(experiment: Experiment, home: RunFolder) -> None:
     """Write what people keep: weights, model card data, predictions, results."""
-    net, dataset, recipe = experiment.average.module, experiment.dataset, experiment.recipe
+    net, dataset, recipe = experiment.network, experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device)
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
-    home.write_tensors("model.safetensors", weights, {"format": "epass"})
+    home.write_tensors(WEIGHTS, weights, {"format": "epass"})
+    if recipe.method["name"] in PRETRAINING:
+        learned = {name: value.cpu().numpy() for name, value in learned_without_labels(experiment.method).items()}
+        home.write_tensors(PRETRAINED, learned, {"format": "epass"})
     channels, height, width = test.pixels.shape[1:]
     home.write_json(
         "model.json",
@@ -323,6 +338,8 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "width": width,
             "net": dict(recipe.net),
             "method": dict(recipe.method),
+            "projector": recipe.projector,
+            "wrapper": recipe.wrapper,
         },
     )
     home.write_predictions(logits.numpy(), test.labels.numpy())
@@ -341,21 +358,3 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "best_on_test": {"step": best["step"], "error": best["test_error"]},
         },
     )
-
-
-def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
-    """The trained network of a run folder, on the CPU, and what model.json says about it."""
-    from safetensors.torch import load_file
-
-    from .runs import load_run
-
-    model = load_run(folder).model
-    if model is None:
-        raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
-    net_settings = dict(model["net"])
-    plain = make_network(
-        net_settings.pop("name"), in_channels=model["channels"], num_classes=len(model["classes"]), **net_settings
-    )
-    net = METHODS[model["method"]["name"]].adapt(plain)
-    net.load_state_dict(load_file(Path(folder) / "model.safetensors"))
-    return net.eval(), model

@@ -16,7 +16,7 @@ from typing import Any
 from .errors import InputError, unknown
 
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
-TABLES = ("data", "augment", "net", "method", "projector", "plan")
+TABLES = ("data", "augment", "start", "net", "method", "projector", "wrapper", "plan")
 Table = Mapping[str, Any]
 
 
@@ -31,6 +31,8 @@ class Recipe:
     plan: Table
     projector: Table | None = None  # only for methods with an embedding
     augment: Table = field(default_factory=dict)  # changes to the data set's own policy
+    wrapper: Table | None = None  # a method around the method
+    start: Table | None = None  # weights to start from
     seed: int = 0
 
     def flat(self) -> dict[str, Any]:
@@ -60,7 +62,7 @@ class Recipe:
                 tables[table].pop(key, None)
             else:
                 tables[table][key] = value
-        tables["projector"] = tables["projector"] or None
+        tables |= {name: tables[name] or None for name in ("projector", "wrapper", "start")}
         return replace(self, **tables, **changes)
 
     def to_toml(self) -> str:

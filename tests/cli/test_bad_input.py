@@ -35,7 +35,10 @@ def assert_refused(answer: Answer, *words: str) -> None:
         ((*TINY, "--set", "plan.steps=2.5"), ["plan.steps is a whole number"]),
         ((*TINY, "--set", "seed=first"), ["seed is a whole number", "first"]),
         ((*TINY, "--set", "plan.optimizer=lion"), ["'sgd', 'adamw'"]),
-        ((*TINY, "--method", "fixmatch", "--projectors", "3"), ["'fixmatch' has no embedding", "comatch, simmatch"]),
+        (
+            (*TINY, "--method", "fixmatch", "--projectors", "3"),
+            ["'fixmatch' has no embedding", "comatch, iomatch, simmatch"],
+        ),
         ((*TINY, "--projectors", "0"), ["projector.size must be at least 1"]),
         ((*TINY, "--steps", "0"), ["plan.steps must be at least 1"]),
         ((*TINY, "--labels", "3000"), ["use at most"]),

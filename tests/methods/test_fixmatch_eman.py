@@ -36,7 +36,7 @@ def taught(**settings: object) -> FixMatchEMAN:
     with torch.no_grad():
         for weight in method.teacher.parameters():
             weight.add_(torch.randn_like(weight))
-        norm = method.teacher.module.norm
+        norm = method.teacher.module.backbone.norm
         norm.running_mean.add_(torch.randn_like(norm.running_mean))
         norm.running_var.mul_(1 + torch.rand_like(norm.running_var))
     return method.train()
@@ -83,7 +83,7 @@ def test_losses_are_those_of_the_loops_over_several_steps() -> None:
             # All numbers are averaged, running statistics included; the counter is copied.
             wanted = 0.6 * before[name] + 0.4 * live[name] if value.is_floating_point() else live[name]
             torch.testing.assert_close(value, wanted)
-            assert name == "norm.num_batches_tracked" or not torch.equal(value, live[name])
+            assert name == "backbone.norm.num_batches_tracked" or not torch.equal(value, live[name])
     assert set(masks) == {0, 1}
 
 
@@ -105,9 +105,9 @@ def test_the_teacher_is_not_trained_and_follows_the_weights_that_have_moved() ->
     train_steps(method, 2)
     moved, live = method.teacher.module.state_dict(), method.net.state_dict()
     assert all(torch.equal(moved[name], live[name]) for name in live)  # momentum 0: the student after its step
-    assert not torch.equal(moved["conv.weight"], start["conv.weight"])
-    assert isinstance(method.teacher.module.norm, nn.BatchNorm2d)
-    assert not method.train().teacher.module.norm.training
+    assert not torch.equal(moved["backbone.conv.weight"], start["backbone.conv.weight"])
+    assert isinstance(method.teacher.module.backbone.norm, nn.BatchNorm2d)
+    assert not method.train().teacher.module.backbone.norm.training
 
 
 def test_defaults_are_the_published_ones() -> None:

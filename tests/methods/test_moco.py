@@ -191,11 +191,11 @@ def test_queries_and_keys_each_pass_their_own_network_alone() -> None:
 @pytest.mark.parametrize("key", ["average", "eman"])
 def test_keys_are_normalized_by_their_batch_or_by_averaged_statistics(key: str) -> None:
     method, batch = small(key=key), views_batch(0)
-    norm = method.key_encoder.module[0].norm
+    norm = method.key_encoder.module[0].backbone.norm
     norm.running_mean.fill_(0.4)
     before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
     net, projector = copy.deepcopy(method.key_encoder.module)
-    net.norm.track_running_stats = True
+    net.backbone.norm.track_running_stats = True
     net.train(key == "average")
     expected = projector(net(batch.unlabeled[1]).features)
     torch.testing.assert_close(method(batch).memory["key"], expected)
@@ -214,7 +214,7 @@ def test_the_key_encoder_follows_after_the_optimizer_step(key: str, momentum: fl
     step(views_batch(0))
     live = nn.ModuleList([method.net, method.projector]).state_dict()
     assert set(live) == set(before)
-    assert not torch.equal(live["0.norm.running_mean"], torch.zeros(8))
+    assert not torch.equal(live["0.backbone.norm.running_mean"], torch.zeros(8))
     for name, value in slow.state_dict().items():
         if name.endswith("num_batches_tracked") or (key == "average" and "running" in name):
             assert torch.equal(value, live[name]), name
@@ -276,7 +276,7 @@ def test_defaults_are_the_published_ones() -> None:
     assert method.temperature == 0.2
     assert method.seen["key"].shape == (65_536, 128)
     assert method.key_encoder.momentum == 0.999
-    assert method.key_encoder.module[0].norm.training  # normalizes by the batch
+    assert method.key_encoder.module[0].backbone.norm.training  # normalizes by the batch
     assert method.views == ((), ("crop", "crop"))
     assert not method.all_labels
 

@@ -203,7 +203,7 @@ def test_the_auxiliary_head_teaches_the_backbone() -> None:
     outcome = method(image_batch(0, num_views=2))
     assert outcome.losses["shrink"] > 0
     outcome.losses["shrink"].backward()
-    assert net.conv.weight.grad.any()
+    assert net.backbone.conv.weight.grad.any()
     assert net.head.weight.grad is None  # the classifier itself does not take part
 
 

@@ -13,9 +13,9 @@ def test_labels_and_order(make_run):
     assert [group.label for group in group_runs(runs)] == [
         "labels only",
         "FixMatch",
+        "CoMatch",
         "SimMatch",
         "SimMatch + EPASS (3)",
-        "CoMatch",
         "my_method",
         "my_method + EPASS (2)",
         "all labels",

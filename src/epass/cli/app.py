@@ -15,6 +15,7 @@ from .bench import bench
 from .demo import demo
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
+from .pretrain import pretrain
 from .screen import complain
 from .train import train
 
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Work")(demo)
 app.command(rich_help_panel="Work")(train)
+app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(bench)
 for listing in (methods, networks, datasets, recipes):

@@ -118,8 +118,9 @@ def prepare(
 
     from ..bench import noise
     from ..data import open_dataset
-    from ..experiment import build, check_recipe, takes_projector
+    from ..experiment import build, check_recipe
     from ..methods import METHODS
+    from ..models import takes_projector
 
     check_recipe(recipe)
     if recipe.projector is None and takes_projector(METHODS[recipe.method["name"]]):

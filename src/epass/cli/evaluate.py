@@ -44,7 +44,8 @@ def evaluate(
     """Test a trained model, on the run's own test images or on other ones."""
     from ..device import choose_device
     from ..evaluate import score
-    from ..experiment import load_model, predict
+    from ..experiment import predict
+    from ..models import load_model
 
     place = choose_device(device)
     net, model = load_model(run)

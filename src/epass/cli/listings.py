@@ -46,8 +46,8 @@ def methods(
 
 def method_facts(name: str) -> dict[str, Any]:
     """What a method's file says about it."""
-    from ..experiment import takes_projector
     from ..methods import METHODS
+    from ..models import takes_projector
 
     cls = METHODS[name]
     alone = sum(other.__module__ == cls.__module__ for other in METHODS.values()) == 1

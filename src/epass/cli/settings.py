@@ -10,18 +10,22 @@ from pathlib import Path
 
 from ..errors import InputError, unknown
 from ..recipe import Recipe, builtin_recipes, parse_setting, read_recipe
+from ..runs import load_run
 
-DEFAULT_METHOD = "simmatch"
+DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The flags that decide what is trained; None leaves the choice to the recipe."""
 
+    pretrain: bool = False  # without labels
     data: str | None = None
     recipe: str | None = None
     method: str | None = None
     projectors: int | None = None
+    wrap: str | None = None
+    start: str | None = None
     net: str | None = None
     labels: int | None = None
     image_size: int | None = None
@@ -33,30 +37,28 @@ class Request:
 def starting_recipe(request: Request) -> Recipe:
     """The recipe that was asked for, or the one that comes with the package for this data and method."""
     from ..data import DATASETS
-    from ..methods import METHODS
 
     if request.recipe is not None:
         return read_recipe(request.recipe)
     if request.data is None:
         raise no_data()
-    method = request.method or DEFAULT_METHOD
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    method = checked_method(request) or (DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD)
     own = f"{request.data}-{method}"
     return read_recipe(own if request.data in DATASETS and own in builtin_recipes() else f"folder-{method}")
 
 
 def compose(request: Request, recipe: Recipe) -> Recipe:
     """`recipe` with the flags on top of it, and `--set` on top of these."""
-    from ..experiment import takes_projector
-    from ..methods import METHODS
+    from ..models import method_class, takes_projector
 
-    if request.method not in (None, recipe.method.get("name")):
-        if request.method not in METHODS:
-            raise unknown("method", str(request.method), METHODS)
+    if checked_method(request) not in (None, recipe.method.get("name")):
         # the settings of one method mean nothing to another
-        projector = recipe.projector if takes_projector(METHODS[request.method]) else None
+        projector = recipe.projector if takes_projector(method_class(request.method)) else None
         recipe = replace(recipe, method={"name": request.method}, projector=projector)
+    if request.wrap not in (None, (recipe.wrapper or {}).get("name")):
+        recipe = replace(recipe, wrapper={"name": request.wrap})
+    if request.start is not None:
+        recipe = as_pretrained(recipe, request.start)
     if request.net not in (None, recipe.net.get("name")):
         recipe = replace(recipe, net={"name": request.net})
     flags = {
@@ -74,6 +76,31 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     if "name" not in recipe.data:
         raise no_data()
     return recipe
+
+
+def checked_method(request: Request) -> str | None:
+    """The method that was typed, which must be of the kind that the command trains."""
+    from ..methods import METHODS, PRETRAINING
+
+    known, others = (PRETRAINING, METHODS) if request.pretrain else (METHODS, PRETRAINING)
+    if request.method is not None and request.method not in known:
+        if request.method in others:
+            command = "train" if request.pretrain else "pretrain"
+            raise InputError(f"'{request.method}' is for 'epass {command}'.")
+        raise unknown("method", request.method, known)
+    return request.method
+
+
+def as_pretrained(recipe: Recipe, folder: str) -> Recipe:
+    """Start from the weights of a pre-training, with its network and, where the method has one, its projector."""
+    from ..models import method_class, takes_projector
+
+    earlier = load_run(folder)
+    projector = recipe.projector
+    if takes_projector(method_class(recipe.method.get("name"))):
+        projector = earlier.recipe.get("projector")
+    where = str(Path(folder).expanduser().absolute())
+    return replace(recipe, start={"weights": where}, net=earlier.recipe["net"], projector=projector)
 
 
 def no_data() -> InputError:
@@ -97,12 +124,17 @@ def default_folder(recipe: Recipe) -> Path:
     """Where a run goes when nobody says."""
     data = re.sub(r"[^\w.-]+", "-", Path(str(recipe.data.get("name", ""))).stem) or "data"
     epass = ["epass"] if (recipe.projector or {}).get("size", 1) != 1 else []
-    return Path("runs") / "-".join([data, str(recipe.method.get("name")), *epass, str(recipe.seed)])
+    wrapper = [str(recipe.wrapper.get("name"))] if recipe.wrapper else []
+    start = ["pretrained"] if recipe.start else []
+    words = [data, str(recipe.method.get("name")), *epass, *wrapper, *start, str(recipe.seed)]
+    return Path("runs") / "-".join(words)
 
 
 def describe_recipe(recipe: Recipe) -> str:
-    """The method of a recipe and its projectors, in words."""
-    return describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
+    """The method of a recipe, its projectors and its wrapper, in words."""
+    words = describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
+    words += f" + {recipe.wrapper['name']}" if recipe.wrapper else ""
+    return f"{words}, pre-trained" if recipe.start else words
 
 
 def describe_method(name: str, projectors: int | None) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..errors import InputError
 from ..recipe import Recipe, read_recipe
-from ..runs import RunFolder, load_run
+from ..runs import PRETRAINED, RunFolder, load_run
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
 from .screen import complain, screen, show_facts
@@ -49,6 +49,12 @@ def train(
     ] = None,
     projectors: Annotated[
         int | None, typer.Option(help="Projection heads; EPASS is 3, the plain method 1.", rich_help_panel=WHAT)
+    ] = None,
+    wrap: Annotated[
+        str | None, typer.Option(help="A wrapper around the method: abc, for rare classes.", rich_help_panel=WHAT)
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="Start from 'epass pretrain'.", rich_help_panel=WHAT)
     ] = None,
     net: Annotated[str | None, typer.Option(help="See 'epass networks'.", rich_help_panel=WHAT)] = None,
     image_size: Annotated[int | None, typer.Option(help="Scale images to this side.", rich_help_panel=WHAT)] = None,
@@ -89,6 +95,8 @@ def train(
         recipe=recipe,
         method=method,
         projectors=projectors,
+        wrap=wrap,
+        start=start,
         net=net,
         labels=labels,
         image_size=image_size,
@@ -96,13 +104,23 @@ def train(
         seed=seed,
         settings=tuple(settings or ()),
     )
+    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force)
+
+
+def carry_out(
+    request: Request, *, budget: str | None, out: Path | None, device: str, resume: bool, force: bool
+) -> None:
+    """Train what was asked for, or say why not."""
     seconds = parse_budget(budget) if budget is not None else None
-    if seconds is not None and (steps is not None or any(text.startswith("plan.steps=") for text in request.settings)):
+    if seconds is not None and (
+        request.steps is not None or any(text.startswith("plan.steps=") for text in request.settings)
+    ):
         raise InputError("Steps and --budget both say how long to train: give one of them.")
     if resume and force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
 
-    base = recipe_of(out) if data is None and recipe is None and resume else starting_recipe(request)
+    continued = resume and request.data is None and request.recipe is None
+    base = recipe_of(out) if continued else starting_recipe(request)
     home = RunFolder(out or default_folder(compose(request, base)))
     if resume and home.exists() and seconds is not None:
         # the speed of today would give another number of steps and so another run
@@ -120,7 +138,8 @@ def train(
             follow(experiment, home, resume, force, seconds_per_step, console)
         finish(experiment, home, console)
     except KeyboardInterrupt:
-        again = shlex.join(["epass", "train", "--resume", "--out", str(home.path)])
+        command = "pretrain" if request.pretrain else "train"
+        again = shlex.join(["epass", command, "--resume", "--out", str(home.path)])
         device_flag = "" if device == "auto" else f" --device {device}"
         complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
         raise typer.Exit(130) from None
@@ -207,4 +226,7 @@ def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
     page = write_page(home.path / "report.html", [finished], title=title)
     console.print()
     show_facts(console, "Results", result_facts(finished.results, home.path, page))
-    console.print(f"Next: {shlex.join(['epass', 'evaluate', str(home.path)])}", markup=False, soft_wrap=True)
+    following = ["evaluate", str(home.path)]
+    if (home.path / PRETRAINED).exists():
+        following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
+    console.print(f"Next: {shlex.join(['epass', *following])}", markup=False, soft_wrap=True)

@@ -61,7 +61,7 @@ class ABC(Wrapper):
         return Balanced(self.method.net, self.head, self.projector)
 
     @classmethod
-    def adapt(cls, net: nn.Module, *, projector: ProjectorEnsemble | None = None) -> nn.Module:
+    def adapt(cls, net: nn.Module, projector: ProjectorEnsemble | None = None) -> nn.Module:
         """A network that takes the weights of a finished run; with the run's `projector` if its head reads that."""
         return Balanced(net, nn.Linear(cls.width(net, projector), number_of_classes(net)), projector)
 

@@ -15,7 +15,6 @@ class Small(nn.Module):
     def __init__(self, *, in_channels: int = 1, width: int = 24) -> None:
         super().__init__()
         self.stem = _block(in_channels, width)
-        self.shrink = _Shrink()
         self.body = nn.Sequential(
             nn.MaxPool2d(2),
             _block(width, 2 * width),
@@ -30,22 +29,25 @@ class Small(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third less time on CPUs
 
     def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.body(self.shrink(self.stem(images)))
+        maps: Tensor = self.body(_shrink(self.stem(images)))
         return maps.mean((2, 3))
 
     def divide(self) -> tuple[nn.Module, nn.Module]:
         """What several heads share, and what each has of its own: the last convolution."""
         layers = list(self.body)
         tail = nn.Sequential(*layers[-2:], nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        return nn.Sequential(self.stem, self.shrink, *layers[:-2]), tail
+        return nn.Sequential(self.stem, _Shrink(), *layers[:-2]), tail
+
+
+def _shrink(maps: Tensor) -> Tensor:
+    """Pool large maps down to the size that the body works at."""
+    factor = min(maps.shape[2:]) // _WORKING_SIZE
+    return F.max_pool2d(maps, factor) if factor > 1 else maps
 
 
 class _Shrink(nn.Module):
-    """Pools large maps down to the size that the body works at."""
-
     def forward(self, maps: Tensor) -> Tensor:
-        factor = min(maps.shape[2:]) // _WORKING_SIZE
-        return F.max_pool2d(maps, factor) if factor > 1 else maps
+        return _shrink(maps)
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:

@@ -34,10 +34,13 @@ NAMES = {
     "shrinkmatch": "ShrinkMatch",
     "iomatch": "IOMatch",
     "fully_supervised": "all labels",
+    "abc": "ABC",
+    "shrink": "Shrink",
+    "moco": "MoCo",
 }
 LABELS_ONLY, ALL_LABELS = "supervised", "fully_supervised"
 # what tells the groups apart already, or changes nothing that is trained
-NOT_A_SETTING = ("format", "source", "seed", "method.name", "projector.size", "plan.report_every")
+NOT_A_SETTING = ("format", "source", "seed", "method.name", "projector.size", "wrapper.name", "plan.report_every")
 
 
 class Spread(NamedTuple):
@@ -127,7 +130,10 @@ def _projectors(run: Run) -> int:
 
 def _name(run: Run) -> str:
     name = NAMES.get(_method(run), _method(run))
-    return f"{name} + EPASS ({_projectors(run)})" if _projectors(run) > 1 else name
+    name += f" + EPASS ({_projectors(run)})" if _projectors(run) > 1 else ""
+    wrapper = run.recipe.get("wrapper", {}).get("name")
+    name += f" + {NAMES.get(wrapper, wrapper)}" if wrapper else ""
+    return f"{name}, pre-trained" if run.recipe.get("start") else name
 
 
 def _setting(run: Run) -> Iterator[tuple[str, Any]]:

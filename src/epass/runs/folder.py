@@ -20,11 +20,12 @@ RECIPE = "recipe.toml"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
 WEIGHTS = "model.safetensors"
+PRETRAINED = "pretrained.safetensors"
 MODEL = "model.json"
 PREDICTIONS = "predictions.npz"
 RESULTS = "results.json"
 PAGE = "report.html"
-FILES = (ENVIRONMENT, RECIPE, METRICS, WEIGHTS, MODEL, PREDICTIONS, RESULTS, PAGE)
+FILES = (ENVIRONMENT, RECIPE, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, RESULTS, PAGE)
 CHECKPOINT = "step-*.safetensors"
 
 

@@ -1,0 +1,118 @@
+"""From a recipe to the objects that learn, and from a run folder to the network that it left behind."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError, unknown
+from .method import Method, Problem
+from .methods import METHODS, PRETRAINING, WRAPPERS
+from .networks import make_network
+from .parts.pretrained import BACKBONE, PROJECTOR, take_over
+from .parts.projector import ProjectorEnsemble
+from .recipe import Recipe
+from .runs import PRETRAINED, load_run
+
+
+def start_settings(*, weights: str) -> None:
+    """The schema of a recipe's [start] table: the folder of a pre-training, or its file."""
+
+
+def method_class(name: object) -> type[Method]:
+    """The method or the pre-training of that name."""
+    known = METHODS | PRETRAINING
+    if not isinstance(name, str) or name not in known:
+        raise unknown("method", str(name), known)
+    return known[name]
+
+
+def takes_projector(method: type[Method]) -> bool:
+    """Whether a method has an embedding, and so a place for EPASS."""
+    return "projector" in inspect.signature(method).parameters
+
+
+def make_method(recipe: Recipe, problem: Problem, *, in_channels: int, precision: torch.dtype) -> Method:
+    """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
+    cls: Callable[..., Method] = method_class(recipe.method["name"])
+    net = make_network(
+        recipe.net["name"], in_channels=in_channels, num_classes=problem.num_classes, **without(recipe.net, "name")
+    )
+    projector = None
+    if takes_projector(method_class(recipe.method["name"])):
+        projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
+    if recipe.start is not None:
+        take_over(pretrained_weights(recipe.start["weights"]), net, projector)
+    net.precision = precision
+    adapted = method_class(recipe.method["name"]).adapt(net)
+    parts = [] if projector is None else [projector]
+    method = cls(adapted, problem, *parts, **without(recipe.method, "name"))
+    if recipe.wrapper is not None:
+        wrap: Callable[..., Method] = WRAPPERS[recipe.wrapper["name"]]
+        method = wrap(method, problem, **without(recipe.wrapper, "name"))
+    return method.train()
+
+
+def without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy of a table that lacks one key."""
+    return {name: value for name, value in table.items() if name != key}
+
+
+def learned_without_labels(method: Method) -> dict[str, Tensor]:
+    """What a pre-training hands over to other runs, by name."""
+    return {name: value for name, value in method.state_dict().items() if name.startswith((BACKBONE, PROJECTOR))}
+
+
+def pretrained_weights(where: str) -> dict[str, Tensor]:
+    """What a pre-training left in its folder, or in a file of that kind."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(where)
+    file = path / PRETRAINED if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
+    try:
+        return load_file(file)
+    except SafetensorError as problem:
+        raise InputError(f"'{file}' is no safetensors file, or a damaged one ({problem}).") from None
+
+
+@torch.no_grad()
+def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> None:
+    """Set the linear layer of a classifier so that it names the class whose mean `features` (N, D) are nearest."""
+    head = net.head
+    assert isinstance(head, nn.Linear)
+    means = torch.stack([features[labels == label].mean(0) for label in range(head.out_features)])
+    head.weight.copy_(means)
+    head.bias.copy_(-means.square().sum(1) / 2)  # |f - m|^2 = |f|^2 - 2 (f m - |m|^2 / 2)
+
+
+def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
+    """The trained network of a run folder, on the CPU, and what model.json says about it."""
+    from safetensors.torch import load_file
+
+    model = load_run(folder).model
+    if model is None:
+        raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
+    classifier = make_network(
+        model["net"]["name"],
+        in_channels=model["channels"],
+        num_classes=len(model["classes"]),
+        **without(model["net"], "name"),
+    )
+    width = classifier.num_features
+    net = method_class(model["method"]["name"]).adapt(classifier)
+    wrapper = model.get("wrapper")
+    if wrapper is not None:
+        reads_embedding = wrapper.get("feature") == "embedding"
+        projector = [ProjectorEnsemble(width, **(model["projector"] or {}))] if reads_embedding else []
+        adapt: Callable[..., nn.Module] = WRAPPERS[wrapper["name"]].adapt
+        net = adapt(net, *projector)
+    net.load_state_dict(load_file(Path(folder) / "model.safetensors"))
+    return net.eval(), model
