@@ -373,6 +373,14 @@ def test_the_projector_has_a_page_with_its_arguments() -> None:
     assert argument_complaints((DOCS / "methods/epass.md").read_text("utf-8"), expected) == []
 
 
+def test_tables_of_results_are_those_of_the_file() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "results_table.py"))
+    for page in script["PAGES"]:
+        text = page.read_text("utf-8")
+        assert "<!-- cifar10.csv -->" in text
+        assert script["written"](text) == text, "run python benchmarks/results_table.py"
+
+
 def test_the_front_page_names_every_method() -> None:
     rows = table((ROOT / "README.md").read_text("utf-8"), "method")
     assert {name for row in rows for name in names_in(row[0])} == set(METHODS)
