@@ -14,6 +14,22 @@ from rich.console import Console
 from ..errors import InputError
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
+from .flags import (
+    WHAT,
+    Budget,
+    Data,
+    Device,
+    Force,
+    FromRecipe,
+    ImageSize,
+    Net,
+    Out,
+    Projectors,
+    Resume,
+    Seed,
+    Settings,
+    Steps,
+)
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
 from .screen import complain, screen, show_facts
@@ -32,13 +48,10 @@ if TYPE_CHECKING:
     from ..experiment import Experiment
 
 TRAINING_SHARE = 0.9  # of a time budget; the rest is for tests and files
-WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
 
 
 def train(
-    data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="A built-in data set, a folder of images or an .npz file.")
-    ] = None,
+    data: Data = None,
     labels: Annotated[
         int | None,
         typer.Option(help="How many images keep their label, equally many of every class.", rich_help_panel=WHAT),
@@ -47,44 +60,24 @@ def train(
         str | None,
         typer.Option(help=f"See 'epass methods'. [dim]\\[default: {DEFAULT_METHOD}][/]", rich_help_panel=WHAT),
     ] = None,
-    projectors: Annotated[
-        int | None, typer.Option(help="Projection heads; EPASS is 3, the plain method 1.", rich_help_panel=WHAT)
-    ] = None,
+    projectors: Projectors = None,
     wrap: Annotated[
         str | None, typer.Option(help="A wrapper around the method: abc, for rare classes.", rich_help_panel=WHAT)
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="RUN", help="Start from 'epass pretrain'.", rich_help_panel=WHAT)
     ] = None,
-    net: Annotated[str | None, typer.Option(help="See 'epass networks'.", rich_help_panel=WHAT)] = None,
-    image_size: Annotated[int | None, typer.Option(help="Scale images to this side.", rich_help_panel=WHAT)] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Decides the labeled images, the weights and the batches.", rich_help_panel=WHAT)
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimization steps.", rich_help_panel=HOW_LONG)] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="As many steps as fit into 90s, 10m or 1.5h.", rich_help_panel=HOW_LONG)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run folder. [dim]\\[default: runs/DATA-METHOD-SEED][/]", rich_help_panel=WHERE),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=WHERE)] = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in the folder, or start it.", rich_help_panel=WHERE)
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Throw away the run in the folder.", rich_help_panel=WHERE)
-    ] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help="A name from 'epass recipes' or a .toml file.", rich_help_panel=RECIPE)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any key of a recipe: method.threshold=0.9", rich_help_panel=RECIPE
-        ),
-    ] = None,
+    net: Net = None,
+    image_size: ImageSize = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    budget: Budget = None,
+    out: Out = None,
+    device: Device = "auto",
+    resume: Resume = False,
+    force: Force = False,
+    recipe: FromRecipe = None,
+    settings: Settings = None,
 ) -> None:
     """Train a classifier on a few labeled and many unlabeled images.
 

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from calling import Answer, Epass
+
+TINY = ("--steps", "6", "--set", "plan.labeled_batch=8", "--set", "net.width=4", "--set", "method.queue_size=32")
+
+
+def pretrain(epass: Epass, *words: str) -> Answer:
+    return epass("pretrain", "digits", *TINY, "--out", "pre", *words)
+
+
+def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
+    answer = pretrain(epass, "--projectors", "2")
+    assert (answer.code, answer.err) == (0, "")
+    assert "contrast" not in answer.out.splitlines()[0]
+    assert answer.out.endswith("Next: epass train digits --from pre\n")
+    assert Path("pre/pretrained.safetensors").is_file()
+
+    answer = epass("train", "digits", "--from", "pre", "--steps", "6", "--set", "plan.labeled_batch=8")
+    assert (answer.code, answer.err) == (0, "")
+    assert "simmatch + EPASS (2 projectors), pre-trained" in answer.out
+    recipe = tomllib.loads(Path("runs/digits-simmatch-epass-pretrained-0/recipe.toml").read_text())
+    assert recipe["start"] == {"weights": str(Path("pre").absolute())}
+    assert recipe["net"]["width"] == 4, "the network of the pre-training"
+    assert recipe["projector"]["size"] == 2
+
+    answer = epass("train", "digits", "--method", "fixmatch", "--from", "pre", "--steps", "6")
+    assert answer.code == 0
+    assert "projector" not in tomllib.loads(Path("runs/digits-fixmatch-pretrained-0/recipe.toml").read_text())
+
+
+def test_a_stopped_pre_training_says_how_to_continue(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    from epass.train import loop
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Window, "means", stop)
+        answer = pretrain(epass)
+    assert answer.code == 130
+    assert "epass pretrain --resume --out pre" in answer.err
+    assert epass("pretrain", "--resume", "--out", "pre").code == 0
+
+
+def test_a_wrapped_run_is_named_after_its_wrapper(epass: Epass) -> None:
+    answer = epass("train", "--recipe", "tiny.toml", "--wrap", "abc", "--set", "wrapper.threshold=0.5")
+    assert (answer.code, answer.err) == (0, "")
+    assert "simmatch + abc" in answer.out
+    recipe = tomllib.loads(Path("runs/digits-simmatch-abc-0/recipe.toml").read_text())
+    assert recipe["wrapper"] == {"name": "abc", "threshold": 0.5}
+    assert epass("evaluate", "runs/digits-simmatch-abc-0").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("train", "digits", "--method", "moco"), "'moco' is for 'epass pretrain'."),
+        (("pretrain", "digits", "--method", "fixmatch"), "'fixmatch' is for 'epass train'."),
+        (("pretrain", "digits", "--method", "mocko"), "Unknown method 'mocko': did you mean 'moco'?"),
+        (("train", "digits", "--from", "nowhere"), "There is no run at 'nowhere'."),
+        (("train", "digits", "--wrap", "abd"), "Unknown wrapper 'abd': did you mean 'abc'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(epass: Epass, words: tuple[str, ...], sentence: str) -> None:
+    answer = epass(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert " ".join(answer.err.split()) == f"Error: {sentence}"
+    assert not Path("runs").exists()
+
+
+def test_a_run_that_was_no_pre_training_cannot_be_started_from(epass: Epass) -> None:
+    assert epass("train", "--recipe", "tiny.toml", "--out", "plain").code == 0
+    answer = epass("train", "digits", "--from", "plain", "--steps", "6")
+    assert answer.code == 2
+    assert "holds no pre-trained weights: give the folder of a finished 'epass pretrain'." in " ".join(
+        answer.err.split()
+    )
