@@ -86,9 +86,10 @@ def test_the_recorded_pipeline_trains_as_the_plain_one_does(method: str) -> None
 
 @pytest.mark.gpu
 @NEEDS_CUDA
-def test_the_compiled_pipeline_stays_close_to_the_plain_one() -> None:
-    settings = {"net.name": "wrn-28-2", "plan.lr": 0.003}
-    plain, compiled = make("cuda", **settings), make("cuda", **settings, **{"plan.compile": "on"})
+@pytest.mark.parametrize("method", METHODS)
+def test_the_compiled_pipeline_stays_close_to_the_plain_one(method: str) -> None:
+    settings = {"plan.lr": 0.003}
+    plain, compiled = make("cuda", method, **settings), make("cuda", method, **settings, **{"plan.compile": "on"})
     step = make_step(plain.method, plain.optimizer, plain.average)
     runs = [follow(plain, step, plain.batch, 6), follow(compiled, *compiled.pipeline, 6)]
     for number, (wanted, found) in enumerate(zip(*runs, strict=True)):
