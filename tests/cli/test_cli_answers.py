@@ -121,6 +121,50 @@ def test_datasets(epass: Epass) -> None:
         assert words in answer.out
 
 
+def test_datasets_lists_the_original_files(epass: Epass) -> None:
+    answer, found = epass("datasets"), json.loads(epass("datasets", "--json").out)
+
+    assert {
+        "name": "cifar100",
+        "layout": "train, test, meta (in cifar-100-python), or cifar-100-python.tar.gz",
+    } in found["original_files"]
+    for words in ("cifar-10-batches-py", "fashion-mnist", "emnist-letters", "tissuemnist", "not readable"):
+        assert words in answer.out
+
+
+def test_datasets_says_what_a_folder_looks_like(epass: Epass, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name in ("train", "meta"):
+        (tmp_path / "files" / name).touch()
+
+    answer = epass("datasets", "files")
+
+    assert answer.code == 0, answer.err
+    assert "looks like  cifar100\n" in answer.out
+    assert "missing     test\n" in answer.out
+    assert json.loads(epass("datasets", "files", "--json").out) == {"format": "cifar100", "missing": ["test"]}
+    (tmp_path / "files/test").touch()
+    assert "missing     nothing" in epass("datasets", "files").out
+    assert json.loads(epass("datasets", ".", "--json").out) == {"format": None, "missing": []}
+    assert "no data set whose original files are known" in epass("datasets", ".").out
+    assert "There is no file or folder 'nowhere'" in epass("datasets", "nowhere").err
+
+
+def test_training_takes_original_files(epass: Epass, tmp_path: Path) -> None:
+    images = np.arange(40, dtype=np.uint8).repeat(64)
+    for part in ("train", "t10k"):
+        (tmp_path / f"runes/{part}-images-idx3-ubyte").parent.mkdir(exist_ok=True)
+        head = bytes([0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 8, 0, 0, 0, 8])
+        (tmp_path / f"runes/{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
+        labels = bytes([0, 0, 8, 1, 0, 0, 0, 40]) + bytes(number // 20 for number in range(40))
+        (tmp_path / f"runes/{part}-labels-idx1-ubyte").write_bytes(labels)
+
+    answer = epass("train", "runes", "--labels", "8", "--steps", "20", "--set", "plan.labeled_batch=4")
+
+    assert answer.code == 0, answer.err
+    assert "runes, 2 classes" in answer.out
+
+
 def test_color_in_the_environment_does_not_reach_a_pipe(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

@@ -111,14 +111,14 @@ def save(path: Path, **changes: np.ndarray | None) -> str:
 
 
 def test_npz_in_the_layout_of_medmnist(tmp_path: Path) -> None:
-    made = open_dataset(save(tmp_path / "bloodmnist.npz"))
-    assert made.name == "bloodmnist"
+    made = open_dataset(save(tmp_path / "cells.npz"))
+    assert made.name == "cells"
     assert made.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert np.array_equal(made.train.pixels[:, 0].numpy(), medmnist()["train_images"])
     assert made.test is not None
     assert np.array_equal(made.test.pixels[:, 0].numpy(), medmnist()["test_images"])
     assert made.augment == {"padding": 3, "horizontal_flip": True}
-    assert open_dataset(str(tmp_path / "bloodmnist.npz"), image_size=14).train.pixels.shape == (6, 1, 14, 14)
+    assert open_dataset(str(tmp_path / "cells.npz"), image_size=14).train.pixels.shape == (6, 1, 14, 14)
     Path(save(tmp_path / "alone.npz", test_images=None, test_labels=None)).rename(tmp_path / "ALONE.NPZ")
     assert open_dataset(str(tmp_path / "ALONE.NPZ")).test is None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import unknown
+from ..errors import InputError, unknown
 from ..recipe import arguments, builtin_recipes, describe, read_recipe, toml_value
 from .screen import screen, show_facts, show_json, show_table
 
@@ -99,19 +101,52 @@ def networks(json: Json = False) -> None:
     show_table(screen(), ("network", "parameters (color, 10 classes)", "features"), rows)
 
 
-def datasets(json: Json = False) -> None:
-    """List the built-in data sets and the shapes your own data may have."""
-    from ..data import DATASETS
+def datasets(
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="Say which original files lie there and what is missing.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the built-in data sets, the original files that can be read, and the shapes your own data may have."""
+    from ..data import DATASETS, FORMATS
 
+    if path is not None:
+        show_format(path, json)
+        return
     if json:
         known = {name: {"summary": entry.summary, "needs": entry.needs} for name, entry in DATASETS.items()}
-        show_json({"built_in": known, "own": OWN_DATA})
+        files = [{"name": entry.name, "layout": entry.layout.text} for entry in FORMATS]
+        show_json({"built_in": known, "original_files": files, "own": OWN_DATA})
         return
     console = screen()
     rows = [[name, entry.summary, entry.needs] for name, entry in DATASETS.items()]
     show_table(console, ("data set", "images", "needs"), rows)
     console.print()
+    layouts: dict[str, list[str]] = {}
+    for entry in FORMATS:
+        layouts.setdefault(entry.layout.text, []).append(entry.name)
+    rows = [[fill(", ".join(names), 44, break_on_hyphens=False), text] for text, names in layouts.items()]
+    show_table(console, ("original files", "layout"), rows)
+    console.print()
     show_table(console, ("your own data", "layout"), [list(row) for row in OWN_DATA.items()])
+
+
+def show_format(name: str, json: bool) -> None:
+    """Which data set the files at a path look like, and which of them are missing."""
+    from ..data import closest, recognize
+
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise InputError(f"There is no file or folder '{path}': give the path of the original files of a data set.")
+    whole = recognize(path)
+    entry, missing = (whole, []) if whole is not None else closest(path) or (None, [])
+    if json:
+        show_json({"format": entry and entry.name, "missing": missing})
+        return
+    facts = {"looks like": entry.name if entry else "no data set whose original files are known"}
+    if entry is not None:
+        facts |= {"layout": entry.layout.text, "missing": ", ".join(missing) or "nothing"}
+    show_facts(screen(), str(path), facts)
 
 
 def recipes(

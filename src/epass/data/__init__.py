@@ -13,15 +13,19 @@ from .decode import Progress
 from .digits import open_digits
 from .feed import Feed, Selection, render
 from .folder import open_folder
+from .formats import FORMATS, Format, closest, recognize
 from .images import Images, ImageSource, join
+from .resize import resized
 from .sampling import Order, Shuffle
 from .splits import Split, balanced_split, divide, open_set_labels
 
 __all__ = [
     "DATASETS",
+    "FORMATS",
     "BuiltIn",
     "Dataset",
     "Feed",
+    "Format",
     "ImageSource",
     "Images",
     "Order",
@@ -30,11 +34,13 @@ __all__ = [
     "Shuffle",
     "Split",
     "balanced_split",
+    "closest",
     "divide",
     "from_arrays",
     "join",
     "open_dataset",
     "open_set_labels",
+    "recognize",
     "render",
 ]
 
@@ -58,18 +64,22 @@ DATASETS: dict[str, BuiltIn] = {
 
 
 def open_dataset(name_or_path: str, *, image_size: int | None = None, progress: Progress | None = None) -> Dataset:
-    """The data set of a built-in name, in an .npz file, or in a folder of images.
+    """The data set of a built-in name, in the files of its owner, in an .npz file, or in a folder of images.
 
     Args:
         name_or_path: A name in `DATASETS`, which wins over a path (write `./digits` for a folder of that name), or a
-            path.
+            path. A folder or file that is one of `FORMATS` is recognized by the names of its files.
         image_size: Side of the square images; without it, that of the files, and 32 for folders.
         progress: Called with (images done, images in all) while a folder is read.
     """
     if name_or_path in DATASETS:
         return DATASETS[name_or_path].open(image_size)
     path = Path(name_or_path).expanduser()
+    original = recognize(path) if name_or_path and path.exists() else None
+    if original is not None:
+        return resized(original.read(path), image_size)
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
+        _refuse_incomplete(path)
         return open_folder(path, 32 if image_size is None else image_size, progress)
     if path.is_file():
         if path.suffix.lower() != ".npz":
@@ -78,4 +88,14 @@ def open_dataset(name_or_path: str, *, image_size: int | None = None, progress: 
     if len(path.parts) > 1 or path.suffix:
         nearest = next(parent for parent in path.absolute().parents if parent.is_dir())
         raise InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
+    if any(name_or_path == entry.name for entry in FORMATS):
+        raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
     raise unknown("data set, folder or file", name_or_path, DATASETS)
+
+
+def _refuse_incomplete(folder: Path) -> None:
+    """Name what is missing where some files of a known data set lie, unless there may be classes beside them."""
+    found = closest(folder)
+    if found is not None and not any(entry.is_dir() for entry in folder.iterdir()):
+        entry, missing = found
+        raise InputError(f"'{folder}' looks like {entry.name}, but lacks {', '.join(missing)}: add the original files.")

@@ -66,10 +66,13 @@ def from_arrays(
     return Dataset(name, names, train, test, mean, std, {"padding": padding, "horizontal_flip": True})
 
 
-def open_npz(path: Path, image_size: int | None = None) -> Dataset:
+def open_npz(
+    path: Path, image_size: int | None = None, *, name: str | None = None, classes: Sequence[str] | None = None
+) -> Dataset:
     """The data set in the .npz file at `path`; a validation part (val_images, val_labels) is not used.
 
     Keys: train_images, train_labels and, for a test set, test_images, test_labels, each as `from_arrays` takes them.
+    Without a `name`, that of the file is taken.
     """
     arrays = _read(path)
     for key in ("train_images", "train_labels"):
@@ -84,7 +87,8 @@ def open_npz(path: Path, image_size: int | None = None) -> Dataset:
             arrays["train_labels"],
             test_images,
             test_labels,
-            name=path.stem,
+            name=name or path.stem,
+            classes=classes,
             image_size=image_size,
         )
     except InputError as error:

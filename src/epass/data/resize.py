@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError
+from .dataset import Dataset
+from .images import Images
 
 SMALLEST = 8  # the side of scikit-learn's digits; below it a network has nothing left to pool
 _CHUNK = 1024  # images per chunk: the float copies of a large set would not fit into memory
@@ -37,6 +41,21 @@ def resize(pixels: Tensor, image_size: int) -> Tensor:
         return square.contiguous()
     starts = range(0, len(pixels), _CHUNK)
     return torch.cat([_scale(square[start : start + _CHUNK], image_size) for start in starts])
+
+
+def resized(dataset: Dataset, image_size: int | None) -> Dataset:
+    """A data set with images of another size, and a random crop that is as large for them; None changes nothing."""
+    side = dataset.train.pixels.shape[-1]
+    if image_size is None or image_size == side:
+        return dataset
+    train, test = (
+        images and Images(resize(images.pixels, image_size), images.labels) for images in (dataset.train, dataset.test)
+    )
+    assert train is not None
+    padding = dataset.augment["padding"]
+    assert isinstance(padding, int)
+    scaled = {**dataset.augment, "padding": round(padding * image_size / side)}
+    return replace(dataset, train=train, test=test, augment=scaled)
 
 
 def _scale(chunk: Tensor, size: int) -> Tensor:
