@@ -13,6 +13,7 @@ from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
 from .demo import demo
+from .download import download
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
 from .pretrain import pretrain
@@ -40,6 +41,7 @@ app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(bench)
+app.command(rich_help_panel="Work")(download)
 for listing in (methods, networks, datasets, recipes):
     app.command(rich_help_panel="What there is")(listing)
 

@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich import filesize
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 from .screen import percent
@@ -56,6 +66,30 @@ def reading(console: Console) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+@contextmanager
+def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yields what is called with (file, bytes so far, bytes in all); off a terminal, one line per complete file."""
+    if not console.is_terminal:
+
+        def write(file: str, done: int, total: int | None) -> None:
+            if done == total:
+                console.print(Text(f"{file}  {filesize.decimal(done)}"), soft_wrap=True)
+
+        yield write
+        return
+
+    tasks: dict[str, TaskID] = {}
+    columns = TextColumn("{task.description}"), BarColumn(None), DownloadColumn(), TransferSpeedColumn(), "ETA"
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+
+        def draw(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file)
+            bar.update(tasks[file], completed=done, total=total)
+
+        yield draw
 
 
 class Clock:
