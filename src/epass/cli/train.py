@@ -37,7 +37,8 @@ WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every oth
 
 def train(
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="A built-in data set, a folder of images or an .npz file.")
+        str | None,
+        typer.Argument(metavar="DATA", help="A built-in data set, or a folder, archive, table or .npz file of yours."),
     ] = None,
     labels: Annotated[
         int | None,
@@ -161,7 +162,12 @@ def prepare(
 
     recipe, place = compose(request, base), choose_device(device)
     with reading(console) as progress:
-        dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
+        dataset = open_dataset(
+            recipe.data["name"],
+            image_size=recipe.data.get("image_size"),
+            progress=progress,
+            notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
+        )
     experiment = build(recipe, place, dataset)
     pace = seconds_per_step(experiment)
     if seconds is not None:
