@@ -91,8 +91,9 @@ def test_every_exif_orientation(tmp_path: Path, orientation: int) -> None:
     assert np.array_equal(decode(tmp_path / "a.png", 16)[0].numpy(), upright)
 
 
-def test_broken_exif_data_does_not_spoil_a_photo(tmp_path: Path) -> None:
-    Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "a.png", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01")
+@pytest.mark.parametrize("exif", [b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01", b"Exif\0\0rubbish"], ids=["short", "rubbish"])
+def test_broken_exif_data_does_not_spoil_a_photo(tmp_path: Path, exif: bytes) -> None:
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "a.png", exif=exif)
     with warnings.catch_warnings(action="error"):
         found = decode_all([(0, tmp_path / "a.png")], 1, 8)
     assert (found == 9).all()

@@ -42,7 +42,7 @@ def test_rows_become_images_labels_and_a_test_set(home: Path) -> None:
     ("text", "name", "encoding"),
     [
         ("File,Class\n3.png,x\n4.png,y\n", "t.csv", "utf-8"),
-        ("id;filename;category\n1; 3.png ;x\n2;4.png; y\n", "t.csv", "utf-8-sig"),  # as a German spreadsheet does
+        ("filename;id;category\n 3.png ;1;x\n4.png;2; y\n", "t.csv", "utf-8-sig"),  # as a German spreadsheet does
         ('image_path\tlabel\n"3.png"\tx\n\n4.png\ty\n', "T.TSV", "utf-8"),
         ("img,label,path\nnone,x,3.png\nnone,y,4.png\n", "t.csv", "utf-8"),  # 'path' is the more usual name
     ],

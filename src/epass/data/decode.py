@@ -62,16 +62,12 @@ def decode_all(
 
     # Pillow lets other threads run while it decodes. What it only warns of, such as odd EXIF data, changes no pixel.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(threads) as pool:
-        try:
-            for position, image in images:
-                if len(waiting) == 4 * threads:
-                    finish_one()
-                waiting.append((position, pool.submit(decode, image, image_size)))
-            while waiting:
+        for position, image in images:
+            if len(waiting) == 4 * threads:
                 finish_one()
-        except BaseException:  # the first damaged image ends it: nobody waits for the others
-            pool.shutdown(cancel_futures=True)
-            raise
+            waiting.append((position, pool.submit(decode, image, image_size)))
+        while waiting:
+            finish_one()
     return pixels
 
 
