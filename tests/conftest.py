@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 # The tensors of the tests are tiny: a second thread costs more than it saves, and one gives the same sums everywhere.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds what another one decoded, and none leaves anything in the home folder."""
+    monkeypatch.setenv("EPASS_CACHE", str(tmp_path_factory.mktemp("cache")))

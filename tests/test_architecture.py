@@ -64,7 +64,7 @@ LIBRARIES: dict[str, set[str]] = {
     "networks": {"torch"},
     "methods": {"torch"},
     "augment": {"torch"},
-    "data": {"torch", "numpy", "PIL", "sklearn"},
+    "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
     "train": {"torch", "safetensors"},
     "evaluate": {"torch", "numpy", "sklearn"},
     "runs": {"numpy", "safetensors"},
@@ -77,7 +77,7 @@ LIBRARIES: dict[str, set[str]] = {
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
 }
-ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL"}
+ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL", "pyarrow"}
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import DATASETS, Dataset, from_arrays, open_dataset
+    from .data import DATASETS, Dataset, from_arrays, from_huggingface, open_dataset
     from .errors import InputError
     from .evaluate import score
     from .experiment import build, run
@@ -41,6 +41,7 @@ __all__ = [
     "build",
     "check_method",
     "from_arrays",
+    "from_huggingface",
     "load_model",
     "load_run",
     "make_network",
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "data": ("DATASETS", "Dataset", "from_arrays", "open_dataset"),
+    "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "open_dataset"),
     "errors": ("InputError",),
     "evaluate": ("score",),
     "experiment": ("build", "run"),

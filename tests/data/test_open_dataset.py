@@ -27,9 +27,9 @@ def test_the_home_folder_is_found(refused, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_other_files_are_refused(refused, tmp_path: Path) -> None:
-    (tmp_path / "images.csv").write_text("1,2")
-    with refused("images.csv' is neither a folder of images nor an .npz file"):
-        open_dataset(str(tmp_path / "images.csv"))
+    (tmp_path / "images.txt").write_text("1,2")
+    with refused("images.txt' is no data set", ".zip", ".csv", ".npz"):
+        open_dataset(str(tmp_path / "images.txt"))
 
 
 def test_a_built_in_name_wins_over_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:

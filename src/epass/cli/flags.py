@@ -10,7 +10,8 @@ import typer
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
 
 Data = Annotated[
-    str | None, typer.Argument(metavar="DATA", help="A built-in data set, a folder of images or an .npz file.")
+    str | None,
+    typer.Argument(metavar="DATA", help="A built-in data set, or a folder, archive, table or .npz file of yours."),
 ]
 Projectors = Annotated[
     int | None, typer.Option(help="Projection heads; EPASS is 3, the plain method 1.", rich_help_panel=WHAT)

@@ -173,7 +173,12 @@ def prepare(
 
     recipe, place = compose(request, base), choose_device(device)
     with reading(console) as progress:
-        dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
+        dataset = open_dataset(
+            recipe.data["name"],
+            image_size=recipe.data.get("image_size"),
+            progress=progress,
+            notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
+        )
     experiment = build(recipe, place, dataset)
     pace = seconds_per_step(experiment)
     if seconds is not None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, unknown
+from .archives import is_archive, list_archive
 from .arrays import from_arrays, open_npz
 from .dataset import Dataset
 from .decode import Progress
 from .digits import open_digits
 from .feed import Feed, Selection, render
-from .folder import open_folder
+from .folder import list_folder
 from .formats import FORMATS, Format, closest, recognize
+from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
+from .listing import Notice, read_listing
 from .resize import resized
 from .sampling import Order, Shuffle
 from .splits import Split, balanced_split, divide, open_set_labels
+from .tables import is_table, list_table
 
 __all__ = [
     "DATASETS",
@@ -37,6 +42,7 @@ __all__ = [
     "closest",
     "divide",
     "from_arrays",
+    "from_huggingface",
     "join",
     "open_dataset",
     "open_set_labels",
@@ -63,28 +69,48 @@ DATASETS: dict[str, BuiltIn] = {
 }
 
 
-def open_dataset(name_or_path: str, *, image_size: int | None = None, progress: Progress | None = None) -> Dataset:
-    """The data set of a built-in name, in the files of its owner, in an .npz file, or in a folder of images.
+def open_dataset(
+    name_or_path: str,
+    *,
+    image_size: int | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    progress: Progress | None = None,
+    notice: Notice | None = None,
+) -> Dataset:
+    """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 
     Args:
         name_or_path: A name in `DATASETS`, which wins over a path (write `./digits` for a folder of that name), or a
-            path. A folder or file that is one of `FORMATS` is recognized by the names of its files.
-        image_size: Side of the square images; without it, that of the files, and 32 for folders.
-        progress: Called with (images done, images in all) while a folder is read.
+            path. A folder or file that is one of `FORMATS` is recognized by the names of its files; else it is a
+            folder or an archive of images, a table of paths, or an .npz file.
+        image_size: Side of the square images; without it, that of the files, and 32 for folders, archives and tables.
+        path_column: The column of a table that names the image files, if it has no usual name.
+        label_column: The column of a table that holds the labels, if it has no usual name.
+        progress: Called with (images done, images in all) while images are decoded.
+        notice: Called with a sentence when the images came from the cache instead.
     """
     if name_or_path in DATASETS:
         return DATASETS[name_or_path].open(image_size)
+    started = time.perf_counter()
     path = Path(name_or_path).expanduser()
     original = recognize(path) if name_or_path and path.exists() else None
     if original is not None:
         return resized(original.read(path), image_size)
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
-        return open_folder(path, 32 if image_size is None else image_size, progress)
+        return read_listing(list_folder(path), image_size, progress, notice, started)
     if path.is_file():
-        if path.suffix.lower() != ".npz":
-            raise InputError(f"'{path}' is neither a folder of images nor an .npz file: give one of these.")
-        return open_npz(path, image_size)
+        if is_archive(path):
+            return read_listing(list_archive(path), image_size, progress, notice, started)
+        if is_table(path):
+            return read_listing(list_table(path, path_column, label_column), image_size, progress, notice, started)
+        if path.suffix.lower() == ".npz":
+            return open_npz(path, image_size)
+        raise InputError(
+            f"'{path}' is no data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
+            "table, or an .npz file."
+        )
     if len(path.parts) > 1 or path.suffix:
         nearest = next(parent for parent in path.absolute().parents if parent.is_dir())
         raise InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")

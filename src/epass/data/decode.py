@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -18,46 +22,108 @@ from .resize import central_square
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 
-def decode_all(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Tensor:
-    """The images at `paths` as uint8 (N, 3, image_size, image_size), decoded by a few threads."""
-    pixels = torch.empty(len(paths), 3, image_size, image_size, dtype=torch.uint8)
-    # Pillow lets other threads run while it decodes; more than a few of them only wait for each other.
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for done, image in enumerate(pool.map(lambda path: decode(path, image_size), paths)):
-            pixels[done] = image
-            if progress is not None:
-                progress(done + 1, len(paths))
+@dataclass(frozen=True)
+class Packed:
+    """The bytes of an image file that is no file of its own."""
+
+    name: str  # in messages
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self, _mode: Literal["rb"]) -> BytesIO:
+        return BytesIO(self.data)
+
+
+def decode_all(
+    images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: Progress | None = None
+) -> Tensor:
+    """Images with their positions as uint8 (count, 3, image_size, image_size), decoded by a few threads.
+
+    `images` is asked for the next one only when a thread will soon be free, so that it may read them one by one.
+    """
+    pixels = torch.empty(count, 3, image_size, image_size, dtype=torch.uint8)
+    threads = min(8, os.cpu_count() or 1)  # more than a few only wait for each other
+    waiting: deque[tuple[int, Future[Tensor]]] = deque()
+    done = 0
+
+    def finish_one() -> None:
+        nonlocal done
+        position, image = waiting.popleft()
+        pixels[position] = image.result()
+        done += 1
+        if progress is not None:
+            progress(done, count)
+
+    # Pillow lets other threads run while it decodes. What it only warns of, such as odd EXIF data, changes no pixel.
+    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(threads) as pool:
+        for position, image in images:
+            if len(waiting) == 4 * threads:
+                finish_one()
+            waiting.append((position, pool.submit(decode, image, image_size)))
+        while waiting:
+            finish_one()
     return pixels
 
 
-def decode(path: Path, image_size: int) -> Tensor:
-    """The central square of the image at `path`, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
-    from PIL import Image, ImageOps
+def decode(source: Path | Packed, image_size: int) -> Tensor:
+    """The central square of an encoded image, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
+    from PIL import Image
 
     try:
-        with Image.open(path) as file:
+        with source.open("rb") as stream, Image.open(stream) as file:
             # A photo is decoded at the coarsest resolution that still leaves the antialiasing below something to do.
             file.draft(None, (4 * image_size, 4 * image_size))
+            check_pixels(file)
             file.load()
-            upright = ImageOps.exif_transpose(file)
+            return to_square(file, image_size)
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
-        raise InputError(f"The image '{path}' cannot be read ({_reason(error)}): replace or remove it.") from error
-    if upright.mode == "F":
-        raise InputError(f"The image '{path}' has floating-point pixels: convert it to 8 bits per channel.")
+        raise InputError(f"The image '{source}' cannot be read ({_reason(error)}): replace or remove it.") from error
+
+
+def check_pixels(image: Image) -> None:
+    """Refuse what a small file can blow up to: Pillow itself only warns, up to twice its limit."""
+    from PIL import Image as Pillow
+
+    limit = Pillow.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit:,} that are decoded")
+
+
+def to_square(image: Image, image_size: int) -> Tensor:
+    """The central square of an open image as uint8 (3, S, S)."""
+    from PIL import Image as Pillow
+
+    upright = _upright(image)
     top, left, side = central_square(upright.height, upright.width)
     box = (left, top, left + side, top + side)
-    square = _to_rgb(upright).resize((image_size, image_size), Image.Resampling.BILINEAR, box=box)
+    square = _to_rgb(upright).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
     return torch.from_numpy(np.array(square).transpose(2, 0, 1))
+
+
+def _upright(image: Image) -> Image:
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # cameras and editors write broken EXIF data, which says nothing about the pixels
+        return image
 
 
 def _to_rgb(image: Image) -> Image:
     from PIL import Image as Pillow
 
+    if image.mode == "F":
+        raise ValueError("floating-point pixels, where 8 bits per channel are needed")
     if image.mode.startswith("I"):  # Pillow would clip 16-bit gray at 255, which turns most of it white
         levels = np.asarray(image).astype(np.int64).clip(0, 65535)
+        if isinstance(image.info.get("transparency"), int):
+            levels[levels == image.info["transparency"]] = 65535
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:  # what lies under transparent pixels is arbitrary, often black on black
         image = image.convert("RGBA")

@@ -10,69 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import torch
-
-from ..augment import reflect_padding
 from ..errors import InputError, unknown
-from .dataset import Dataset, channel_statistics
-from .decode import Progress, decode_all
-from .images import Images
-from .resize import check_size
+from .listing import Listing, Place, check_number
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
-class _Listing(NamedTuple):
-    classes: list[str]
-    train: list[Path]
-    labels: list[int]  # of the training files
-    test: list[Path]
-    test_labels: list[int]
-
-
-def open_folder(path: Path, image_size: int = 32, progress: Progress | None = None) -> Dataset:
-    """The images under `path`, each cut to its central square and scaled to `image_size`.
+def list_folder(path: Path) -> Listing:
+    """The images under `path`.
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    check_size(image_size)
-    if not path.is_dir():
-        raise InputError(f"There is no folder '{path}': give the folder that holds the images.")
-    files = _list(path)
-    pixels = decode_all(files.train + files.test, image_size, progress)
-    train = Images(pixels[: len(files.train)], torch.tensor(files.labels))
-    test = Images(pixels[len(files.train) :], torch.tensor(files.test_labels)) if files.test else None
-    mean, std = channel_statistics(train.pixels)
-    return Dataset(
-        name=path.resolve().name,
-        classes=tuple(files.classes),
-        train=train,
-        test=test,
-        mean=mean,
-        std=std,
-        augment={"padding": reflect_padding(image_size, 0.875), "horizontal_flip": True},
-    )
+    return list_layout(path, path.resolve().name, path)
 
 
-def _list(path: Path) -> _Listing:
+def list_layout(path: Place, name: str, root: Path) -> Listing:
+    """The images under a folder on disk or in an archive, which is called `name` and was found at `root`."""
     folders = {entry.name: entry for entry in _visible(path) if entry.is_dir()}
     for folder in folders.values():
         _check_link(folder, path)
     if "labeled" in folders:
-        return _list_parts(path, folders)
-    for name in folders:  # otherwise such a folder would quietly become a class
-        if name.lower() in ("labeled", "labelled", "unlabeled", "unlabelled", "test"):
-            raise InputError(f"'{path}' has a folder '{name}' but none called 'labeled': put the classes in there.")
+        return _list_parts(path, folders, name, root)
+    for part in folders:  # otherwise such a folder would quietly become a class
+        if part.lower() in ("labeled", "labelled", "unlabeled", "unlabelled", "test"):
+            raise InputError(f"'{path}' has a folder '{part}' but none called 'labeled': put the classes in there.")
     classes, train, labels = _list_classes(path, path)
-    _check_number(path, classes)
-    return _Listing(classes, train, labels, [], [])
+    check_number(classes, f"The folder '{path}'")
+    return Listing(name, root, classes, train, labels)
 
 
-def _list_parts(path: Path, folders: dict[str, Path]) -> _Listing:
+def _list_parts(path: Place, folders: dict[str, Place], name: str, root: Path) -> Listing:
     classes, train, labels = _list_classes(folders["labeled"], path)
-    _check_number(folders["labeled"], classes)
+    check_number(classes, f"The folder '{folders['labeled']}'")
     if "unlabeled" in folders:
         unlabeled = list(_walk(folders["unlabeled"], path))
         if not unlabeled:
@@ -80,17 +50,17 @@ def _list_parts(path: Path, folders: dict[str, Path]) -> _Listing:
         train += unlabeled
         labels += [-1] * len(unlabeled)
     if "test" not in folders:
-        return _Listing(classes, train, labels, [], [])
+        return Listing(name, root, classes, train, labels)
     names, test, numbers = _list_classes(folders["test"], path)
-    for name in names:
-        if name not in classes:
-            raise unknown("test class", name, classes)
-    return _Listing(classes, train, labels, test, [classes.index(names[number]) for number in numbers])
+    for known in names:
+        if known not in classes:
+            raise unknown("test class", known, classes)
+    return Listing(name, root, classes, train, labels, test, [classes.index(names[number]) for number in numbers])
 
 
-def _list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
+def _list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], list[int]]:
     """The classes in `folder`, the image files in them, and the labels of these."""
-    paths: list[Path] = []
+    paths: list[Place] = []
     labels: list[int] = []
     classes: list[str] = []
     for entry in _visible(folder):
@@ -110,12 +80,7 @@ def _list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list
     return classes, paths, labels
 
 
-def _check_number(folder: Path, classes: list[str]) -> None:
-    if len(classes) == 1:
-        raise InputError(f"The folder '{folder}' holds the single class '{classes[0]}': add a second one.")
-
-
-def _walk(folder: Path, root: Path) -> Iterator[Path]:
+def _walk(folder: Place, root: Place) -> Iterator[Place]:
     """Every image file under `folder`, in the order of the paths."""
     for entry in _visible(folder):
         _check_link(entry, root)
@@ -125,18 +90,20 @@ def _walk(folder: Path, root: Path) -> Iterator[Path]:
             yield entry
 
 
-def _visible(folder: Path) -> list[Path]:
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
+def _visible(folder: Place) -> list[Place]:
+    entries: Iterator[Place] = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def _is_image(path: Path) -> bool:
+def _is_image(path: Place) -> bool:
     return path.suffix.lower() in EXTENSIONS and not path.is_dir()
 
 
-def _check_link(path: Path, root: Path) -> None:
+def _check_link(path: Place, root: Place) -> None:
     """A link may name an image inside the data folder: any other could show files nobody meant to, or never end."""
-    if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
+    if not (isinstance(path, Path) and isinstance(root, Path) and path.is_symlink()):
+        return
+    if not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
         raise InputError(
             f"The link '{path}' leads to '{path.readlink()}': only links to files inside of '{root}' are followed."
         )

@@ -1,0 +1,131 @@
+"""Which images a data set consists of, wherever they lie, and the way from there to pixels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import torch
+
+from ..augment import reflect_padding
+from ..errors import InputError, unknown
+from .cache import Entry, load, store
+from .dataset import Dataset, channel_statistics
+from .decode import Packed, Progress, decode_all
+from .images import Images
+from .resize import check_size
+
+Notice = Callable[[str], None]  # takes a sentence for the person who waits
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A file or folder inside an archive, which is walked like a folder on disk."""
+
+    archive: Path
+    path: PurePosixPath  # inside of the archive
+    children: dict[str, Member] | None = None  # of a folder
+
+    def __str__(self) -> str:
+        return str(self.archive / self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix
+
+    def is_dir(self) -> bool:
+        return self.children is not None
+
+    def iterdir(self) -> Iterable[Member]:
+        return (self.children or {}).values()
+
+
+Place = Path | Member
+Read = Callable[[Sequence[Place]], Iterable[tuple[int, Path | Packed]]]  # images with their positions, in any order
+
+
+def _from_disk(files: Sequence[Place]) -> Iterable[tuple[int, Path | Packed]]:
+    return ((position, file) for position, file in enumerate(files) if isinstance(file, Path))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a data set, their labels, and how to get at them."""
+
+    name: str
+    root: Path  # the folder, table or archive that was opened
+    classes: list[str]
+    train: list[Place]
+    labels: list[int]  # of the training images
+    test: list[Place] = field(default_factory=list)
+    test_labels: list[int] = field(default_factory=list)
+    read: Read = _from_disk
+
+
+def number_classes(names: Iterable[str]) -> list[str]:
+    """The classes in their order: alphabetical, or by size if they are whole numbers."""
+    distinct = sorted(set(names))
+    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+
+
+def number(labels: Iterable[str], classes: Sequence[str], kind: str) -> list[int]:
+    """The position of each label among the classes, -1 for an empty one."""
+    positions = {"": -1} | {name: position for position, name in enumerate(classes)}
+    labels = list(labels)
+    for label in labels:
+        if label not in positions:
+            raise unknown(kind, label, classes)
+    return [positions[label] for label in labels]
+
+
+def check_number(classes: Sequence[str], where: str) -> None:
+    """A classifier needs something to choose from."""
+    if not classes:
+        raise InputError(f"{where} holds no class: label some images of two or more classes.")
+    if len(classes) == 1:
+        raise InputError(f"{where} holds the single class '{classes[0]}': add a second one.")
+
+
+def read_listing(
+    listing: Listing, image_size: int | None, progress: Progress | None, notice: Notice | None, started: float
+) -> Dataset:
+    """The data set of a listing, from the cache if nothing changed since it was last read."""
+    size = check_size(32 if image_size is None else image_size)
+    files = listing.train + listing.test
+    marks = (_mark(file, listing.root) for file in files)
+    entry = Entry.of(listing.root, marks, (len(files), 3, size, size))
+    pixels = load(entry)
+    if pixels is None:
+        pixels = decode_all(listing.read(files), len(files), size, progress)
+        store(entry, pixels)
+    elif notice is not None:
+        notice(f"Read {len(files):,} images from the cache in {time.perf_counter() - started:.1f} s.")
+    split = len(listing.train)
+    train = Images(pixels[:split], torch.tensor(listing.labels))
+    test = Images(pixels[split:], torch.tensor(listing.test_labels)) if listing.test else None
+    mean, std = channel_statistics(train.pixels)
+    return Dataset(
+        name=listing.name,
+        classes=tuple(listing.classes),
+        train=train,
+        test=test,
+        mean=mean,
+        std=std,
+        augment={"padding": reflect_padding(size, 0.875), "horizontal_flip": True},
+    )
+
+
+def _mark(file: Place, root: Path) -> str:
+    """A text that is another one as soon as the file is."""
+    if isinstance(file, Path):
+        name, facts = str(file.relative_to(root if root.is_dir() else root.parent)), file.stat()
+    else:
+        name, facts = str(file.path), file.archive.stat()
+    # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
+    return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from epass.data import open_dataset
+from epass.data.decode import DECODER, Packed, decode, decode_all
+
+
+def pixel(path: Path) -> list[int]:
+    return decode(path, 8)[:, 4, 4].tolist()
+
+
+def save_deep_png(path: Path, kind: int, values: tuple[int, ...], transparent: bytes = b"") -> None:
+    """A PNG of 16 bits per channel, which Pillow writes only in gray."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = (b"\0" + struct.pack(f">{len(values)}H", *values) * 8) * 8
+    header = struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0)
+    extra = chunk(b"tRNS", transparent) if transparent else b""
+    chunks = chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "transparent", "expected"),
+    [
+        (0, (0x8080,), b"", [128, 128, 128]),
+        (0, (0x8080,), b"\x80\x80", [255, 255, 255]),  # this level means nothing is there
+        (0, (0x8080,), b"\x80\x81", [128, 128, 128]),
+        (2, (0x8080, 0xFFFF, 0x0000), b"", [128, 255, 0]),
+        (4, (0x8080, 0xFFFF), b"", [128, 128, 128]),
+        (4, (0x0000, 0x0000), b"", [255, 255, 255]),
+        (6, (0x8080, 0xFFFF, 0x0000, 0xFFFF), b"", [128, 255, 0]),
+        (6, (0x8080, 0xFFFF, 0x0000, 0x0000), b"", [255, 255, 255]),
+    ],
+)
+def test_16_bits_per_channel(tmp_path: Path, kind: int, values, transparent: bytes, expected: list[int]) -> None:
+    save_deep_png(tmp_path / "a.png", kind, values, transparent)
+    assert pixel(tmp_path / "a.png") == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "name", "options", "expected"),
+    [
+        ("CMYK", (0, 255, 255, 0), "a.jpg", {}, [254, 0, 0]),
+        ("CMYK", (0, 0, 0, 255), "a.tif", {}, [0, 0, 0]),
+        ("YCbCr", (76, 85, 255), "a.tif", {}, [254, 0, 0]),
+        ("LAB", (255, 128, 128), "a.tif", {}, [255, 255, 255]),
+        ("L", 7, "a.png", {"transparency": 7}, [255, 255, 255]),
+        ("RGB", (7, 8, 9), "a.png", {"transparency": (7, 8, 9)}, [255, 255, 255]),
+        ("1", 0, "a.png", {"transparency": 0}, [255, 255, 255]),
+        ("1", 0, "a.tif", {}, [0, 0, 0]),
+        ("LA", (90, 0), "a.tif", {}, [255, 255, 255]),
+        ("PA", (0, 0), "a.tif", {}, [255, 255, 255]),
+        ("RGBA", (0, 0, 0, 0), "a.gif", {}, [255, 255, 255]),
+        ("I;16B", 0x8080, "a.tif", {}, [128, 128, 128]),
+    ],
+)
+def test_less_usual_modes(tmp_path: Path, mode: str, color, name: str, options, expected: list[int]) -> None:
+    Image.new(mode, (8, 8), color).save(tmp_path / name, **options)
+    assert np.abs(np.array(pixel(tmp_path / name)) - expected).max() <= 2
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation(tmp_path: Path, orientation: int) -> None:
+    upright = np.zeros((16, 16), np.uint8)
+    upright[:4, :8] = 255  # a mark that no turn and no mirror maps to itself
+    undo = {
+        1: lambda a: a,
+        2: np.fliplr,
+        3: lambda a: np.rot90(a, 2),
+        4: np.flipud,
+        5: np.transpose,
+        6: np.rot90,
+        7: lambda a: np.rot90(a, 2).T,
+        8: lambda a: np.rot90(a, -1),
+    }
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.ascontiguousarray(undo[orientation](upright))).save(tmp_path / "a.png", exif=exif)
+    assert np.array_equal(decode(tmp_path / "a.png", 16)[0].numpy(), upright)
+
+
+@pytest.mark.parametrize("exif", [b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01", b"Exif\0\0rubbish"], ids=["short", "rubbish"])
+def test_broken_exif_data_does_not_spoil_a_photo(tmp_path: Path, exif: bytes) -> None:
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "a.png", exif=exif)
+    with warnings.catch_warnings(action="error"):
+        found = decode_all([(0, tmp_path / "a.png")], 1, 8)
+    assert (found == 9).all()
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded(
+    refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cat/a.png", "dog/b.png"):
+        (tmp_path / name).parent.mkdir()
+        Image.new("L", (60, 60)).save(tmp_path / name)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 3600)
+    assert len(open_dataset(str(tmp_path), image_size=8).train) == 2
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 3599)  # where Pillow only warns
+    with refused("a.png' cannot be read (60 x 60 pixels are more than the 3,599"):
+        open_dataset(str(tmp_path), image_size=16)
+
+
+def test_a_large_photo_that_is_decoded_coarsely_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (512, 512), (50, 100, 150)).save(tmp_path / "a.jpg")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200_000)
+    assert decode_all([(0, tmp_path / "a.jpg")], 1, 8).shape == (1, 3, 8, 8)
+
+
+def test_images_are_asked_for_only_as_threads_get_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("epass.data.decode.decode", lambda image, size: torch.zeros(3, size, size, dtype=torch.uint8))
+    asked: list[int] = []
+    ahead: list[int] = []
+
+    def images():
+        for position in range(50):
+            asked.append(position)
+            yield position, Packed("a", b"")
+
+    decode_all(images(), 50, 8, lambda done, total: ahead.append(len(asked) - done))
+    assert max(ahead) <= 8
+
+
+def test_the_first_damaged_image_ends_the_reading(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    seen: list[str] = []
+
+    def watch(image: Packed, size: int) -> torch.Tensor:
+        seen.append(str(image))
+        return decode(image, size)
+
+    monkeypatch.setattr("epass.data.decode.decode", watch)
+    with refused("'0' cannot be read (not an image)"):
+        decode_all([(number, Packed(str(number), b"none")) for number in range(50)], 50, 8)
+    assert len(seen) < 10
+
+
+def test_other_pixels_need_another_decoder_number(tmp_path: Path) -> None:
+    """Cached pixels are used as long as DECODER is the same: raise it together with these numbers."""
+    ramp = np.arange(40 * 50 * 4, dtype=np.uint32).reshape(40, 50, 4) * 2654435761 >> 24 & 255
+    Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "a.png")
+    found = decode(tmp_path / "a.png", 16)
+    assert (DECODER, zlib.crc32(found.numpy().tobytes())) == (1, 822486829)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from epass.data import open_dataset
+
+ROWS = [("a/1.png", "cat", "train"), ("a/2.png", "", ""), ("3.png", "dog", "Training"), ("4.png", "dog", "test")]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with gray images 1.png to 4.png, some of them deeper."""
+    root = tmp_path / "photos"
+    (root / "a").mkdir(parents=True)
+    for level, (name, _, _) in enumerate(ROWS, 1):
+        Image.new("L", (8, 8), level).save(root / name)
+    return root
+
+
+def write(home: Path, text: str, name: str = "birds.csv", encoding: str = "utf-8") -> str:
+    (home / name).write_text(text, encoding=encoding)
+    return str(home / name)
+
+
+def test_rows_become_images_labels_and_a_test_set(home: Path) -> None:
+    lines = ["path,label,split", *(",".join(row) for row in ROWS)]
+    made = open_dataset(write(home, "\n".join(lines)))
+    assert (made.name, made.classes) == ("birds", ("cat", "dog"))
+    assert made.train.pixels.shape == (3, 3, 32, 32)
+    assert made.train.pixels[:, 0, 0, 0].tolist() == [1, 2, 3]
+    assert made.train.labels.tolist() == [0, -1, 1]
+    assert made.test is not None
+    assert (made.test.pixels[:, 0, 0, 0].tolist(), made.test.labels.tolist()) == ([4], [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "encoding"),
+    [
+        ("File,Class\n3.png,x\n4.png,y\n", "t.csv", "utf-8"),
+        ("filename;id;category\n 3.png ;1;x\n4.png;2; y\n", "t.csv", "utf-8-sig"),  # as a German spreadsheet does
+        ('image_path\tlabel\n"3.png"\tx\n\n4.png\ty\n', "T.TSV", "utf-8"),
+        ("img,label,path\nnone,x,3.png\nnone,y,4.png\n", "t.csv", "utf-8"),  # 'path' is the more usual name
+    ],
+)
+def test_usual_spellings_are_understood(home: Path, text: str, name: str, encoding: str) -> None:
+    made = open_dataset(write(home, text, name, encoding))
+    assert made.train.pixels[:, 0, 0, 0].tolist() == [3, 4]
+    assert made.classes == ("x", "y")
+    assert made.test is None
+
+
+def test_columns_can_be_named(home: Path, refused) -> None:
+    path = write(home, "where,who,label\n3.png,crow,1\n4.png,wren,1\n")
+    with refused("birds.csv' is called 'path' or the like", "'where', 'who', 'label'", "path_column"):
+        open_dataset(path)
+    assert open_dataset(path, path_column="where", label_column="who").classes == ("crow", "wren")
+    with refused("Unknown column of", "'wher'", "did you mean 'where'?"):
+        open_dataset(path, path_column="wher")
+    with refused("the single class '1'", "column 'label'"):
+        open_dataset(path, path_column="where")
+
+
+def test_class_numbers_are_in_the_order_of_numbers(home: Path) -> None:
+    made = open_dataset(write(home, "path,label\n3.png,10\n4.png,9\na/1.png,9\n"))
+    assert made.classes == ("9", "10")
+    assert made.train.labels.tolist() == [1, 0, 0]
+
+
+def test_validation_images_are_not_used(home: Path) -> None:
+    made = open_dataset(write(home, "path,label,split\n3.png,x,train\n4.png,y,train\ngone.png,z,Val\n"))
+    assert (made.classes, len(made.train), made.test) == (("x", "y"), 2, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ("is empty", "such as path and label")),
+        ("path,path\n3.png,4.png\n", ("two columns called 'path'", "rename")),
+        ("path,label\n3.png,x\n4.png\n", ("Row 3", "has 1 cells", "2 columns")),
+        ('path,label\n"3.png,x\n', ("no proper CSV file",)),
+        ("path,label\n3.png,\n4.png,\n", ("column 'label'", "no class", "label some")),
+        ("path,label\n3.png,x\n\nnone.png,y\n", ("Row 4", "'none.png'", "no such file")),
+        ("path,label\n3.png,x\n,y\n", ("Row 3", "has no path")),
+        ("path,label\n3.png,x\na,y\n", ("Row 3", "'a'", "no such file")),
+        ("path,label\n3.png,x\n../secret.png,y\n", ("Row 3", "'../secret.png'", "outside of")),
+        ("path,label\n3.png,x\n/etc/hosts,y\n", ("'/etc/hosts'", "outside of")),
+        ("path,label\n3.png,x\nlink.png,y\n", ("'link.png'", "outside of")),
+        ("path,label\n3.png,x\n" + "n" * 300 + ".png,y\n", ("Row 3", "no")),
+        ("path,label\n3.png,x\na/../3.png,y\n", ("Rows 2 and 3", "both name", "remove one")),
+        ("path,label,split\n3.png,x,train\n3.png,x,test\n", ("Rows 2 and 3", "both name")),
+        ("path,label,split\n3.png,x,later\n", ("Row 2", "split 'later'", "train or test")),
+        ("path,label,split\n3.png,x,test\n4.png,,test\n", ("Row 3", "test image without a label")),
+        ("path,label,split\n3.png,x,\n4.png,y,\na/1.png,yy,test\n", ("Unknown test class 'yy'", "did you mean 'y'?")),
+    ],
+)
+def test_mistakes_in_a_table(refused, home: Path, text: str, parts: tuple[str, ...]) -> None:
+    Image.new("L", (8, 8)).save(home.parent / "secret.png")
+    (home / "link.png").symlink_to(home.parent / "secret.png")
+    with refused(*parts):
+        open_dataset(write(home, text))
+
+
+def test_other_encodings_are_refused(refused, home: Path) -> None:
+    with refused("not UTF-8 text", "save it"):
+        open_dataset(write(home, "path,label\n3.png,Möwe\n", encoding="latin-1"))
+
+
+def test_a_relative_table_and_an_absolute_path_inside(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home.parent)
+    write(home, f"path,label\n{home}/3.png,x\n4.png,y\n")
+    assert open_dataset("photos/birds.csv").train.pixels[:, 0, 0, 0].tolist() == [3, 4]
+
+
+class FakeParquet:
+    """As much of pyarrow.parquet.ParquetFile as is used."""
+
+    content: dict[str, list[object]]
+
+    def __init__(self, path: Path) -> None:
+        if path.read_bytes()[:4] != b"PAR1":
+            raise ValueError("Parquet magic bytes not found in footer. Either the file is corrupted or not parquet.")
+        self.schema_arrow = SimpleNamespace(names=list(self.content))
+        self.metadata = SimpleNamespace(num_rows=len(self.content["path"]))
+
+    def read(self, columns: list[str]) -> SimpleNamespace:
+        return SimpleNamespace(
+            column=lambda name: SimpleNamespace(to_pylist=lambda: self.content[columns[columns.index(name)]])
+        )
+
+
+def test_parquet_tables(refused, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet, package = ModuleType("pyarrow.parquet"), ModuleType("pyarrow")
+    parquet.ParquetFile, package.parquet = FakeParquet, parquet  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyarrow", package)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    path = write(home, "PAR1", "t.parquet")
+    paths: list[object] = ["a/1.png", "a/2.png", "3.png", "4.png"]
+    FakeParquet.content = {"path": paths, "pixels": [{}] * 4, "label": [0.0, None, float("nan"), 1.0]}
+    made = open_dataset(path)
+    assert made.classes == ("0", "1")
+    assert made.train.labels.tolist() == [0, -1, -1, 1]
+    FakeParquet.content["path"] = [{"bytes": b""}] * 4
+    with refused("The column 'path'", "dict values", "from_huggingface"):
+        open_dataset(path)
+    FakeParquet.content["path"] = ["3.png", None, "4.png", ""]
+    with refused("Row 2", "has no path"):
+        open_dataset(path)
+    with refused("damaged.parquet' cannot be read (Parquet magic bytes not found in footer)", "save it again"):
+        open_dataset(write(home, "none", "damaged.parquet"))
+
+
+def test_parquet_without_pyarrow(refused, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with refused("t.parquet' needs pyarrow", "pip install pyarrow"):
+        open_dataset(write(home, "PAR1", "t.parquet"))
+
+
+def test_parquet_with_pyarrow(refused, home: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    from pyarrow import parquet
+
+    columns = {"file": ["3.png", "4.png", "a/1.png"], "image": [{"bytes": b"x"}] * 3, "class": [1, 0, None]}
+    parquet.write_table(pyarrow.table(columns), home / "t.parquet")
+    made = open_dataset(str(home / "t.parquet"))
+    assert (made.classes, made.train.labels.tolist()) == (("0", "1"), [1, 0, -1])
+    with refused("The column 'image'", "dict values"):
+        open_dataset(str(home / "t.parquet"), path_column="image")
+    with refused("cannot be read", "save it again"):
+        open_dataset(write(home, "none", "damaged.parquet"))
