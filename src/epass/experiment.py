@@ -52,6 +52,8 @@ def data_settings(
     name: str,
     labels: int | None = None,
     image_size: int | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
     holdout: float = 0.2,
     include_labeled: bool = True,
     order: Literal["seed", "reference"] = "seed",
@@ -171,7 +173,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     check_recipe(recipe)
     plan = Plan(**recipe.plan)
     if dataset is None:
-        dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"))
+        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
     split = split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(dataset.classes),
@@ -217,6 +219,11 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
             device=home,
         ),
     )
+
+
+def reading_settings(recipe: Recipe) -> dict[str, Any]:
+    """The part of a recipe's [data] table that says how files are read."""
+    return {key: recipe.data.get(key) for key in ("image_size", "path_column", "label_column")}
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:

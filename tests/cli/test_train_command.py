@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from calling import Epass, Trained
+from PIL import Image
 
 TINY = ("train", "--recipe", "tiny.toml")
 
@@ -211,3 +212,19 @@ def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch:
         "(--set plan.labeled_batch=5).\n"
     )
     assert not Path("full").exists()
+
+
+def test_the_columns_of_a_table_are_named_in_the_recipe(epass: Epass, tmp_path: Path) -> None:
+    lines = ["where,who"]
+    for number in range(20):
+        Image.new("L", (8, 8), 100 * (number % 2)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'ab'[number % 2]}")
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    words = ["train", "own.csv", "--steps", "2", "--set", "plan.labeled_batch=2", "--out", "own"]
+    answer = epass(*words)
+    assert (answer.code, "'where', 'who'" in answer.err, "data.path_column" in answer.err) == (2, True, True)
+    answer = epass(*words, "--set", "data.path_column=where", "--set", "data.label_column=who")
+    assert answer.code == 0, answer.err
+    assert "2 classes, color images" in answer.out
+    answer = epass("evaluate", "own")
+    assert answer.code == 0, answer.err

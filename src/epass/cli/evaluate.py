@@ -70,10 +70,10 @@ def say(name: str, value: float) -> str:
 def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, Images]:
     """The test images that the run itself was tested on."""
     from ..data import open_dataset
-    from ..experiment import split_for
+    from ..experiment import reading_settings, split_for
 
     recipe = read_recipe(str(run / "recipe.toml"))
-    dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
+    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=progress)
     return dataset, split_for(recipe, dataset).test
 
 

@@ -169,13 +169,13 @@ def prepare(
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
     from ..data import open_dataset
     from ..device import choose_device
-    from ..experiment import build, seconds_per_step
+    from ..experiment import build, reading_settings, seconds_per_step
 
     recipe, place = compose(request, base), choose_device(device)
     with reading(console) as progress:
         dataset = open_dataset(
             recipe.data["name"],
-            image_size=recipe.data.get("image_size"),
+            **reading_settings(recipe),
             progress=progress,
             notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
         )

@@ -85,7 +85,7 @@ def _column(path: Path, columns: list[str], kind: str, chosen: str | None, usual
             return lower[name]
     raise InputError(
         f"No column of '{path}' is called '{usual[0]}' or the like, only {', '.join(map(repr, columns))}: "
-        f"say which one it is with {kind}_column."
+        f"say which one it is with data.{kind}_column."
     )
 
 
