@@ -25,7 +25,7 @@ class Second(Wrapper):
 
     def __init__(self, method: Method, problem: Problem, *, weight: float = 0.5) -> None:
         super().__init__(method)
-        self.views, self.weight = method.views, weight  # type: ignore[misc]
+        self.weight = weight
         self.head = nn.Linear(TinyBackbone.num_features, problem.num_classes)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
