@@ -42,6 +42,7 @@ from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
 from epass.experiment import check_recipe, data_settings
 from epass.methods import PRETRAINING, WRAPPERS
+from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.runs.folder import FILES
 from epass.train.schedule import Plan
@@ -384,7 +385,7 @@ def test_the_recipe_page_lists_every_key(name: str) -> None:
     schema = {
         "data": arguments(data_settings),
         "augment": arguments(make_policies),
-        "net": {key: value for key, value in networks.items() if key != "in_channels"},
+        "net": {key: value for key, value in networks.items() if key != "in_channels"} | arguments(start_from),
         "projector": projector,
         "plan": arguments(Plan),
     }[name]

@@ -72,8 +72,8 @@ def test_units_are_the_equations_written_by_hand() -> None:
 def test_layers_start_as_published() -> None:
     torch.manual_seed(0)
     net = ResNet((1, 1, 1, 1), True)
-    weight = net.layer4[0].conv2.weight
-    assert weight.std().item() == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.02)
+    weight = net.layer4[0].conv3.weight  # 512 channels become 2048
+    assert weight.std().item() == pytest.approx((2 / 2048) ** 0.5, rel=0.02)
     norms = [part for part in net.modules() if isinstance(part, nn.BatchNorm2d)]
     assert all((norm.weight == 1).all() and norm.momentum == 0.1 and norm.eps == 1e-5 for norm in norms)
 

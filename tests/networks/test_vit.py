@@ -109,6 +109,11 @@ def test_the_network_is_the_equations_written_by_hand() -> None:
     torch.testing.assert_close(net(images), by_hand(net, images), atol=2e-5, rtol=1e-4)
 
 
+def test_norms_have_the_published_guard() -> None:
+    norms = [part for part in tiny().modules() if isinstance(part, torch.nn.LayerNorm)]
+    assert [norm.eps for norm in norms] == [1e-6] * 7
+
+
 def test_tokens_start_at_zero_and_layers_as_torch_makes_them() -> None:
     torch.manual_seed(0)
     net = ViT(8, 2, 16, 1, 2)
