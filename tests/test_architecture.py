@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "distributed": set(),
     "seeds": set(),
     "parts": {"distributed"},
-    "networks": {"distributed"},
+    "networks": {"distributed", "parts.draws"},
     "methods": {"method", "parts", "distributed", "networks"},
     "augment": set(),
     "data": {"augment", "method", "distributed", "seeds"},
@@ -61,7 +61,7 @@ LIBRARIES: dict[str, set[str]] = {
     "distributed": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
-    "networks": {"torch"},
+    "networks": {"torch", "safetensors", "timm", "transformers"},
     "methods": {"torch"},
     "augment": {"torch"},
     "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
@@ -77,7 +77,7 @@ LIBRARIES: dict[str, set[str]] = {
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
 }
-ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL", "pyarrow"}
+ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL", "pyarrow", "timm", "transformers"}
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}

@@ -43,6 +43,7 @@ from epass.cli.train import train as train_command
 from epass.experiment import check_recipe, data_settings
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.models import start_settings
+from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.runs.folder import FILES, PRETRAINED
 from epass.train.schedule import Plan
@@ -394,7 +395,7 @@ def test_the_recipe_page_lists_every_key(name: str) -> None:
         "data": arguments(data_settings),
         "augment": arguments(make_policies),
         "start": arguments(start_settings),
-        "net": {key: value for key, value in networks.items() if key != "in_channels"},
+        "net": {key: value for key, value in networks.items() if key != "in_channels"} | arguments(start_from),
         "projector": projector,
         "plan": arguments(Plan),
     }[name]

@@ -119,7 +119,7 @@ def results(folder: Path) -> dict[str, Any]:
         ({"method.name": None}, "Unknown method 'None': choose one of: "),
         ({"method.name": 3}, "Unknown method '3': choose one of: adamatch"),
         ({"net.name": "smal"}, "Unknown network 'smal': did you mean 'small'?"),
-        ({"net.name": None}, "Unknown network 'None': choose one of: small"),
+        ({"net.name": None}, "Unknown network 'None': choose one of: "),
         ({"data.name": None}, "data.name is missing: a text."),
         ({"data.label": 40}, "Unknown setting 'data.label': did you mean 'data.labels'?"),
         ({"data.labels": "all"}, 'data.labels is a whole number or not set, not "all".'),

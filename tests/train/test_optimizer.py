@@ -4,6 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from epass.errors import InputError
+from epass.networks import make_network
+from epass.parts.projector import ProjectorEnsemble
+from epass.parts.teacher import Average
 from epass.train.optimizer import make_optimizer, parameter_groups, set_lr, trainable
 from epass.train.schedule import Plan
 
@@ -146,3 +150,102 @@ def test_set_lr_fills_a_tensor_in_place() -> None:
     set_lr(optimizer, 0.125)
     assert all(group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, held, strict=True))
     assert all(tensor.item() == 0.125 for tensor in held)
+
+
+# --- Layer-wise learning rates ----------------------------------------------------------------------------------------
+
+
+class Layered(nn.Module):
+    num_layers = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block, self.norm = nn.Linear(2, 2), nn.Linear(2, 2), nn.LayerNorm(2)
+
+    def layer_of(self, name: str) -> int:
+        return ["stem", "block", "norm"].index(name.partition(".")[0])
+
+
+def layered() -> nn.ModuleDict:
+    torch.manual_seed(0)
+    net = Layered()
+    return nn.ModuleDict({"net": net, "head": nn.Linear(2, 2), "average": Average(net)})
+
+
+def factors(module: nn.Module, optimizer: torch.optim.Optimizer, lr: float) -> dict[str, float]:
+    rates = {p: float(group["lr"]) / lr for group in optimizer.param_groups for p in group["params"]}
+    return {name: rates[p] for name, p in module.named_parameters()}
+
+
+def test_row_19_factors_of_a_vit() -> None:
+    with torch.device("meta"):
+        net = make_network("vit-tiny-patch2-32", in_channels=3, num_classes=8)
+        module = nn.ModuleDict({"net": net, "projector": ProjectorEnsemble(net.num_features, 64)})
+        optimizer = make_optimizer(module, Plan(steps=1, optimizer="adamw", lr=1.0, layer_decay=0.5))
+    found = factors(module, optimizer, 1.0)
+    prefix = "net.backbone."
+    for name in ("cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias"):
+        assert found.pop(prefix + name) == 2**-13
+    for name, factor in found.items():
+        if name.startswith(prefix + "blocks."):
+            assert factor == 2.0 ** -(12 - int(name.split(".")[3])), name
+        elif name.startswith(prefix):
+            assert name in (prefix + "norm.weight", prefix + "norm.bias")
+            assert factor == 2**-1
+        else:
+            assert name.startswith(("net.head.", "projector."))
+            assert factor == 1
+    assert {found[prefix + "blocks.0.norm1.bias"], found[prefix + "blocks.11.mlp.fc2.weight"]} == {2**-12, 2**-1}
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_scales_survive_the_schedule(name: str) -> None:
+    module = layered()
+    optimizer = make_optimizer(module, Plan(steps=1, optimizer=name, lr=0.5, layer_decay=0.1, weight_decay=0.25))
+    expected = {"net.stem": 1e-3, "net.block": 1e-2, "net.norm": 1e-1, "head": 1.0}
+    expected |= {name.replace("net.", "average.module."): factor for name, factor in expected.items()}
+    for lr in (0.5, 0.125, 0.0078125):
+        set_lr(optimizer, lr)
+        for parameter, factor in factors(module, optimizer, lr).items():
+            assert factor == pytest.approx(expected[parameter.rpartition(".")[0]]), parameter
+    decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert all(decays[p] == (0.25 if p.ndim > 1 else 0.0) for p in module.parameters())
+
+
+def test_scales_survive_the_schedule_of_a_captured_step() -> None:
+    groups = parameter_groups(layered(), 0.0, 0.5)
+    for group in groups:
+        group["lr"] = torch.tensor(99.0)  # as on CUDA: the step holds on to these tensors
+    optimizer = torch.optim.SGD(groups)
+    held = [group["lr"] for group in optimizer.param_groups]
+    set_lr(optimizer, 0.5)
+    assert all(group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, held, strict=True))
+    assert sorted({tensor.item() for tensor in held}) == [0.0625, 0.125, 0.25, 0.5]
+
+
+def test_a_layer_moves_as_far_as_its_rate_says() -> None:
+    module = layered()
+    optimizer = make_optimizer(module, Plan(steps=1, lr=1.0, momentum=0.0, weight_decay=0.0, layer_decay=0.5))
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    for p in trainable(module):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    moved = {name: (before[name] - p.detach()).mean().item() for name, p in module.named_parameters()}
+    assert [moved[f"net.{part}.weight"] for part in ("stem", "block", "norm")] == pytest.approx([0.125, 0.25, 0.5])
+    assert (moved["head.bias"], moved["average.module.stem.weight"]) == (pytest.approx(1.0), 0.0)
+
+
+def test_without_layer_decay_there_are_two_groups_whatever_the_network() -> None:
+    groups = parameter_groups(layered(), 0.1)
+    assert [(group["weight_decay"], group["lr_scale"]) for group in groups] == [(0.1, 1.0), (0.0, 1.0)]
+
+
+def test_layer_decay_needs_a_network_that_knows_its_layers() -> None:
+    with pytest.raises(InputError, match=r"plan\.layer_decay is 0\.5, but this network does not know its layers.*vit-"):
+        make_optimizer(small(), Plan(steps=1, layer_decay=0.5))
+
+
+def test_an_optimizer_that_others_made_follows_the_schedule_too() -> None:
+    optimizer = torch.optim.SGD(small().parameters(), lr=1.0)
+    set_lr(optimizer, 0.25)
+    assert optimizer.param_groups[0]["lr"] == 0.25

@@ -65,3 +65,9 @@ def test_momenta_lie_between_zero_and_one(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"plan\.{name} lies in"):
         Plan(**{"steps": 5, name: value})
     Plan(**{"steps": 5, name: 0.0})
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.01])
+def test_layer_decay_never_makes_early_layers_faster(decay: float) -> None:
+    with pytest.raises(InputError, match=rf"plan\.layer_decay lies above 0 and not above 1, not at {decay}"):
+        Plan(steps=4, layer_decay=decay)

@@ -8,10 +8,14 @@ from inspect import signature
 
 from torch import nn
 
-from ..errors import unknown
+from ..errors import InputError, unknown
 from .classifier import Classifier, NormalizedBackbone, Prediction, predict_jointly
+from .foreign import FOREIGN
 from .multi_head import MultiHead
+from .resnet import ResNet
 from .small import Small
+from .vit import ViT
+from .weights import PUBLISHED, start_from
 from .wide_resnet import WideResNet
 
 __all__ = [
@@ -20,11 +24,15 @@ __all__ = [
     "MultiHead",
     "NormalizedBackbone",
     "Prediction",
+    "ResNet",
     "Small",
+    "ViT",
     "WideResNet",
     "count_parameters",
+    "find_network",
     "make_network",
     "predict_jointly",
+    "start_from",
 ]
 
 # Backbones by name; the keyword-only arguments that each leaves open are what a recipe may set.
@@ -33,19 +41,46 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "wrn-28-2": partial(WideResNet, 28, 2, 3),
     "wrn-28-8": partial(WideResNet, 28, 8, 3),
     "wrn-37-2": partial(WideResNet, 28, 2, 4),
+    "resnet-18": partial(ResNet, (2, 2, 2, 2), False),
+    "resnet-50": partial(ResNet, (3, 4, 6, 3), True),
+    "vit-tiny-patch2-32": partial(ViT, 32, 2, 192, 12, 3, drop_path=0.1),
+    "vit-small-patch2-32": partial(ViT, 32, 2, 384, 12, 6, drop_path=0.2),
+    "vit-small-patch16-224": partial(ViT, 224, 16, 384, 12, 6, drop_path=0.2),
+    "vit-base-patch16-96": partial(ViT, 96, 16, 768, 12, 12, drop_path=0.2),
+    "vit-base-patch16-224": partial(ViT, 224, 16, 768, 12, 12, drop_path=0.2),
 }
 
 
-def make_network(name: str, *, in_channels: int, num_classes: int, **arguments: object) -> Classifier:
-    """The classifier around the backbone called `name`, which takes `arguments`."""
+def find_network(name: str) -> Callable[..., nn.Module]:
+    """What makes the backbone called `name`: one of ours, `timm:NAME` or `hf:NAME_OR_PATH`."""
+    library, _, theirs = name.partition(":")
+    if library in FOREIGN and theirs:
+        return partial(FOREIGN[library], theirs)
     if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
-    backbone = NETWORKS[name]
-    open_arguments = set(signature(backbone).parameters) - {"in_channels"}
+        raise unknown("network", name, [*NETWORKS, *(f"{library}:NAME" for library in FOREIGN)])
+    return NETWORKS[name]
+
+
+def make_network(
+    name: str, *, in_channels: int, num_classes: int, weights: str | None = None, **arguments: object
+) -> Classifier:
+    """The classifier around the backbone called `name`, which takes `arguments`.
+
+    It starts from the `weights` of a file, if one is given. For networks of other libraries, "published" stands for
+    those that the library knows.
+    """
+    backbone = find_network(name)
+    open_arguments = set(signature(backbone).parameters) - {"in_channels", "published"}
     for argument in arguments:
         if argument not in open_arguments:
             raise unknown(f"argument of the {name} network:", argument, open_arguments)
-    return Classifier(backbone(in_channels=in_channels, **arguments), num_classes)
+    if weights == PUBLISHED:
+        if name in NETWORKS:
+            raise InputError(f"'{name}' comes without published weights: net.weights names a file of them.")
+        return Classifier(backbone(True, in_channels=in_channels, **arguments), num_classes)
+    made = backbone(in_channels=in_channels, **arguments)
+    start_from(made, weights=weights)
+    return Classifier(made, num_classes)
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -44,6 +45,12 @@ class Classifier(nn.Module):
             logits = self.head(features)
         # Projectors, pseudo-labels, losses and memories need full precision whatever the network computed in.
         return Prediction(logits.float(), features.float())
+
+    def check_images(self, height: int, width: int) -> None:
+        """Refuse images that the backbone cannot take, if it has a `check_images` that knows."""
+        check: Callable[[int, int], None] | None = getattr(self.backbone, "check_images", None)
+        if check is not None:
+            check(height, width)
 
 
 class NormalizedBackbone(nn.Module):

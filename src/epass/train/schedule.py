@@ -22,6 +22,7 @@ class Plan:
     momentum: float = 0.9
     average_momentum: float = 0.999  # of the weights that are evaluated and kept
     warmup_steps: int = 0  # of the learning rate
+    layer_decay: float = 1.0  # of the learning rate, from each layer of the network to the one before it
     report_every: int = 100
     evaluate_every: int = 1000
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -33,6 +34,8 @@ class Plan:
                 raise InputError(f"plan.{name} must be at least 1, not {getattr(self, name)}.")
         if self.lr <= 0 or self.weight_decay < 0:
             raise InputError("plan.lr must be above 0 and plan.weight_decay not below it.")
+        if not 0 < self.layer_decay <= 1:
+            raise InputError(f"plan.layer_decay lies above 0 and not above 1, not at {self.layer_decay}.")
         if not 0 <= self.warmup_steps < self.steps:
             raise InputError(f"plan.warmup_steps lies between 0 and the {self.steps} steps of the run.")
         for name in ("momentum", "average_momentum"):
