@@ -32,7 +32,7 @@ from .models import (
     takes_projector,
     without,
 )
-from .networks import NETWORKS, Classifier, Prediction
+from .networks import Classifier, Prediction, find_network, start_from
 from .parts.projector import ProjectorEnsemble
 from .parts.teacher import Average
 from .recipe import Recipe, arguments, check_table, differences, parse_recipe
@@ -66,11 +66,9 @@ def check_recipe(recipe: Recipe) -> None:
     if type(recipe.seed) is not int or not 0 <= recipe.seed < 2**32:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
     check_table("data", recipe.data, arguments(data_settings))
-    net_name, cls = recipe.net.get("name"), method_class(recipe.method.get("name"))
-    if not isinstance(net_name, str) or net_name not in NETWORKS:
-        raise unknown("network", str(net_name), NETWORKS)
+    cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
-    net_schema = arguments(NETWORKS[net_name])
+    net_schema = arguments(find_network(str(recipe.net.get("name")))) | arguments(start_from)
     check_table("net", without(recipe.net, "name"), without(net_schema, "in_channels"))
     check_table("plan", recipe.plan, arguments(Plan))
     policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
@@ -186,8 +184,8 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))
-        channels, precision = split.labeled.pixels.shape[1], choose_precision(device, plan.precision)
-        method = make_method(recipe, problem, in_channels=channels, precision=precision)
+        precision = choose_precision(device, plan.precision)
+        method = make_method(recipe, problem, image_shape=split.labeled.pixels.shape[1:], precision=precision)
     method.to(device)
     if device.type == "cuda":
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,14 @@ def takes_projector(method: type[Method]) -> bool:
     return "projector" in inspect.signature(method).parameters
 
 
-def make_method(recipe: Recipe, problem: Problem, *, in_channels: int, precision: torch.dtype) -> Method:
+def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
     """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
+    in_channels, height, width = image_shape
     cls: Callable[..., Method] = method_class(recipe.method["name"])
     net = make_network(
         recipe.net["name"], in_channels=in_channels, num_classes=problem.num_classes, **without(recipe.net, "name")
     )
+    net.check_images(height, width)
     projector = None
     if takes_projector(method_class(recipe.method["name"])):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
@@ -104,7 +106,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         model["net"]["name"],
         in_channels=model["channels"],
         num_classes=len(model["classes"]),
-        **without(model["net"], "name"),
+        **without(without(model["net"], "name"), "weights"),  # which are in the run's own file now
     )
     width = classifier.num_features
     net = method_class(model["method"]["name"]).adapt(classifier)
