@@ -14,8 +14,10 @@ from .digits import open_digits
 from .feed import Feed, Selection, render
 from .folder import open_folder
 from .images import Images, ImageSource, join
+from .protocols import balanced_split, long_tailed_counts, open_set_labels
 from .sampling import Order, Shuffle
-from .splits import Split, balanced_split, divide, open_set_labels
+from .split_file import Positions, split_text
+from .splits import Protocol, Split, divide
 
 __all__ = [
     "DATASETS",
@@ -25,7 +27,9 @@ __all__ = [
     "ImageSource",
     "Images",
     "Order",
+    "Positions",
     "Progress",
+    "Protocol",
     "Selection",
     "Shuffle",
     "Split",
@@ -33,9 +37,11 @@ __all__ = [
     "divide",
     "from_arrays",
     "join",
+    "long_tailed_counts",
     "open_dataset",
     "open_set_labels",
     "render",
+    "split_text",
 ]
 
 

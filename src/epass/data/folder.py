@@ -53,6 +53,8 @@ def open_folder(path: Path, image_size: int = 32, progress: Progress | None = No
         mean=mean,
         std=std,
         augment={"padding": reflect_padding(image_size, 0.875), "horizontal_flip": True},
+        train_names=tuple(file.relative_to(path).as_posix() for file in files.train),
+        test_names=tuple(file.relative_to(path).as_posix() for file in files.test),
     )
 
 
