@@ -384,6 +384,14 @@ def test_when_all_classes_are_known_nothing_changes() -> None:
     assert split.outliers is None
 
 
+def test_known_classes_are_renumbered_in_a_test_set_without_other_ones() -> None:
+    data = dataset(MIXED, test=True)
+    data = replace(data, test=Images(data.train.pixels[:4], torch.tensor([1, 2, 2, 1])))
+    split = divide(data, seed=0, known_classes=[1, 2])
+    assert split.test.labels.tolist() == [0, 1, 1, 0]
+    assert split.outliers is None
+
+
 def test_known_classes_go_with_tails_and_validation() -> None:
     split = divide(
         dataset(PLENTY, test=True), seed=0, known_classes=[1, 2], head_labels=20, imbalance=2.0, validation=0.1
