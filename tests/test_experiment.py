@@ -64,6 +64,7 @@ FILES = {
     "predictions.npz",
     "recipe.toml",
     "results.json",
+    "split.json",
 }
 KEPT = ("model.safetensors", "model.json", "predictions.npz", "results.json")
 

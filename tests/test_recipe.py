@@ -460,7 +460,7 @@ def schema_of(table: str) -> Mapping[str, inspect.Parameter]:
 
 
 def test_the_signature_is_the_schema() -> None:
-    assert list(schema_of("data")) == ["name", "labels", "image_size", "holdout", "include_labeled", "order"]
+    assert list(schema_of("data"))[:5] == ["name", "image_size", "order", "labels", "holdout"]
     assert schema_of("data")["labels"].annotation == int | None
     assert list(schema_of("net")) == ["width"]
     assert set(schema_of("projector")) == {"size", "combine", "normalize", "eps"}
@@ -533,8 +533,14 @@ def test_a_method_without_settings_says_so() -> None:
         ("data", "labels", "forty", 'data.labels is a whole number or not set, not "forty".'),
         ("data", "labels", True, "data.labels is a whole number or not set, not true."),
         ("data", "name", 7, "data.name is a text, not 7."),
-        ("data", "include_labeled", 1, "data.include_labeled is true or false, not 1."),
-        ("data", "include_labeled", "yes", 'data.include_labeled is true or false, not "yes".'),
+        ("data", "include_labeled", 1, "data.include_labeled is true or false or 'twice' or not set, not 1."),
+        ("data", "holdout", "some", 'data.holdout is a number, not "some".'),
+        (
+            "data",
+            "known_classes",
+            ["cat", 0.5],
+            'data.known_classes is a list (each entry a text or a whole number) or not set, not ["cat", 0.5].',
+        ),
         ("data", "order", "random", "data.order is one of 'seed', 'reference', not \"random\"."),
         ("method", "threshold", "0.9", 'method.threshold is a number, not "0.9".'),
         ("projector", "combine", "avg", "projector.combine is one of 'mean', 'sum', 'concat', not \"avg\"."),
@@ -551,6 +557,9 @@ def test_fitting_values_pass() -> None:
     check_table("plan", {"steps": 1, "lr": 1, "weight_decay": 0.5, "optimizer": "adamw"}, schema_of("plan"))
     check_table("data", {"name": "x", "labels": 4, "holdout": 1, "include_labeled": False}, schema_of("data"))
     check_table("data", {"name": "x", "labels": None}, schema_of("data"))
+    for value in (["cat", 3], [], None):
+        check_table("data", {"name": "x", "known_classes": value}, schema_of("data"))
+    check_table("data", {"name": "x", "include_labeled": "twice"}, schema_of("data"))
 
 
 def test_what_has_no_default_must_be_there() -> None:

@@ -77,7 +77,7 @@ def measure(
     return {
         "work": {
             "data": experiment.dataset.name,
-            "classes": len(experiment.dataset.classes),
+            "classes": len(experiment.split.classes),
             "channels": channels,
             "image_size": image_size,
             "images_in_memory": len(experiment.split.unlabeled),

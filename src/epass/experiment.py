@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .augment import Policy, make_policies, normalize
-from .data import Dataset, Feed, Images, Selection, Split, divide, open_dataset, render
+from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, open_dataset, render, split_text
 from .device import choose_device, choose_precision
 from .errors import InputError, unknown
 from .evaluate import score
@@ -50,15 +50,27 @@ COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 def data_settings(
     *,
     name: str,
-    labels: int | None = None,
     image_size: int | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
-    holdout: float = 0.2,
-    include_labeled: bool = True,
     order: Literal["seed", "reference"] = "seed",
+    # the others are the fields of `Protocol`, which says what they do
+    labels: int | None = None,
+    holdout: float = 0.2,
+    include_labeled: bool | Literal["twice"] | None = None,
+    validation: float = 0.0,
+    fold: int | None = None,
+    label_share: float | None = None,
+    label_rounding: Literal["nearest", "down"] = "nearest",
+    head_labels: int | None = None,
+    imbalance: float = 1.0,
+    head_unlabeled: int | None = None,
+    unlabeled_imbalance: float | None = None,
+    reverse_unlabeled: bool = False,
+    known_classes: list[str | int] | None = None,
+    split_file: str | None = None,
 ) -> None:
-    """The schema of a recipe's [data] table. Without `labels` every known label is kept."""
+    """The schema of a recipe's [data] table."""
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -174,7 +186,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
     split = split_for(recipe, dataset)
     problem = Problem(
-        num_classes=len(dataset.classes),
+        num_classes=len(split.classes),
         num_labeled=len(split.labeled),
         num_unlabeled=len(split.unlabeled),
         label_counts=split.label_counts,
@@ -225,10 +237,9 @@ def reading_settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:
-    """The labeled, unlabeled and test images of a recipe."""
-    settings = {key: recipe.data[key] for key in ("holdout", "include_labeled") if key in recipe.data}
-    labels = None if method_class(recipe.method["name"]).all_labels else recipe.data.get("labels")
-    return divide(dataset, labels=labels, seed=recipe.seed, **settings)
+    """The labeled, unlabeled, validation and test images of a recipe."""
+    settings = {key: value for key, value in recipe.data.items() if key in arguments(Protocol)}
+    return divide(dataset, seed=recipe.seed, all_labels=method_class(recipe.method["name"]).all_labels, **settings)
 
 
 def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
@@ -294,6 +305,7 @@ def run(
     else:
         home.create(force)
         home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
+        home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
         home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
     rows = home.metrics()
     spent, started = (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
@@ -305,6 +317,9 @@ def run(
                 raise NotFiniteError(f"The weights were no longer finite at step {report.step}.")
             tested = score(logits, experiment.split.test.labels)
             values |= {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
+            if (kept_back := experiment.split.validation) is not None:
+                logits = predict(experiment.average, kept_back, experiment.dataset, experiment.device)
+                values["valid_error"] = score(logits, kept_back.labels)["error"]
         seconds = spent + time.perf_counter() - started
         home.append_metrics({"step": report.step, "seconds": round(seconds, 3), **values})
         if experiment.plan.evaluates_after(report.step):
@@ -335,7 +350,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     home.write_json(
         "model.json",
         {
-            "classes": dataset.classes,
+            "classes": experiment.split.classes,
             "mean": dataset.mean,
             "std": dataset.std,
             "channels": channels,
@@ -351,15 +366,17 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
     best = min(tested, key=lambda row: row["test_error"])
-    home.write_json(
-        "results.json",
-        {
-            "steps": experiment.plan.steps,
-            "seconds": rows[-1]["seconds"],
-            "labels": len(experiment.split.labeled),
-            "images": len(experiment.split.unlabeled),
-            "held_out": experiment.split.held_out,
-            "last": score(logits, test.labels),
-            "best_on_test": {"step": best["step"], "error": best["test_error"]},
-        },
-    )
+    results = {
+        "steps": experiment.plan.steps,
+        "seconds": rows[-1]["seconds"],
+        "labels": len(experiment.split.labeled),
+        "images": len(experiment.split.unlabeled),
+        "held_out": experiment.split.held_out,
+        "last": score(logits, test.labels),
+        "best_on_test": {"step": best["step"], "error": best["test_error"]},
+    }
+    if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
+        chosen = min(reversed(tested), key=lambda row: row["valid_error"])
+        selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
+        results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
+    home.write_json("results.json", results)

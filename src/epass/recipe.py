@@ -215,6 +215,8 @@ def fits(value: Any, expected: Any) -> bool:
         return value in typing.get_args(expected)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, option) for option in typing.get_args(expected))
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, *typing.get_args(expected)) for item in value)
     if expected in (int, float) and isinstance(value, bool):
         return False
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -228,7 +230,10 @@ def describe(expected: Any) -> str:
     """A type in words."""
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "not set"}
     if typing.get_origin(expected) is typing.Literal:
-        return "one of " + ", ".join(f"'{option}'" for option in typing.get_args(expected))
+        options = [f"'{option}'" for option in typing.get_args(expected)]
+        return ("one of " if len(options) > 1 else "") + ", ".join(options)
     if typing.get_origin(expected) in (typing.Union, types.UnionType):
         return " or ".join(describe(option) for option in typing.get_args(expected))
+    if typing.get_origin(expected) is list:
+        return f"a list (each entry {describe(*typing.get_args(expected))})"
     return names.get(expected, str(expected))

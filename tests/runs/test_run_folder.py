@@ -59,6 +59,20 @@ def test_force_removes_the_run_and_nothing_else(folder):
     assert not folder.exists()
 
 
+def test_a_run_killed_in_its_first_moment_leaves_its_folder_usable(folder):
+    folder.write_json("environment.json", {"seed": 0})
+    folder.write_text("split.json", "{}")
+    folder.create(force=False)
+    assert names(folder) == set()
+
+
+def test_a_split_that_somebody_put_there_is_not_thrown_away(folder):
+    folder.write_text("split.json", "{}")
+    with pytest.raises(InputError, match="holds no run"):
+        folder.create(force=True)
+    assert names(folder) == {"split.json"}
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_that_is_no_run_is_not_touched(tmp_path, force):
     (tmp_path / "recipe.toml").write_text("seed = 3")  # written by hand, not a run

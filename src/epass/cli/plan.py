@@ -28,11 +28,18 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
     if uses_unlabeled:
         seen += f", each unlabeled image {times(plan.steps * plan.unlabeled_batch / len(split.unlabeled))}"
     precision = str(choose_precision(experiment.device, plan.precision)).removeprefix("torch.")
+    classes = f"{len(split.classes)} classes"
+    if len(split.classes) < len(dataset.classes):
+        classes = f"{len(split.classes)} known classes of {len(dataset.classes)}"
+    kept_back = (
+        {"validation": f"{images(len(split.validation))}, kept back from the labeled ones"} if split.validation else {}
+    )
     return {
-        "data": f"{dataset.name}, {len(dataset.classes)} classes, {'gray' if channels == 1 else 'color'} images of "
+        "data": f"{dataset.name}, {classes}, {'gray' if channels == 1 else 'color'} images of "
         f"{height} x {width} pixels",
-        "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, dataset.classes)}",
+        "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": images(len(split.unlabeled)) + ("" if uses_unlabeled else ", which this method does not look at"),
+        **kept_back,
         "test": images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
         "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
@@ -46,9 +53,16 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
     """The outcome of a run, by name."""
-    last, best = results["last"], results["best_on_test"]
+    last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
+    selected = {}
+    if chosen is not None:
+        selected["test error, validation selected"] = (
+            f"{percent(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "
+            f"{images(chosen['images'])} kept for validation"
+        )
     return {
         "test error, last step": percent(last["error"]),
+        **selected,
         "test error, best on test": f"{percent(best['error'])} at step {best['step']:,}, as papers report it "
         "(chosen by looking at the test labels)",
         "calibration error (ECE)": percent(last["ece"]),

@@ -71,6 +71,8 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     }
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
     recipe = recipe.with_settings(dict(map(parse_setting, request.settings)))
+    if isinstance(split_file := recipe.data.get("split_file"), str):
+        recipe = recipe.with_settings({"data.split_file": locate(split_file)})
     if type(recipe.seed) is not int:
         raise InputError(f"seed is a whole number, not '{recipe.seed}'.")
     if "name" not in recipe.data:

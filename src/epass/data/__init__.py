@@ -19,9 +19,11 @@ from .formats import FORMATS, Format, closest, recognize
 from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
 from .listing import Notice, read_listing
+from .protocols import balanced_split, long_tailed_counts, open_set_labels
 from .resize import resized
 from .sampling import Order, Shuffle
-from .splits import Split, balanced_split, divide, open_set_labels
+from .split_file import Positions, split_text
+from .splits import Protocol, Split, divide
 from .tables import is_table, list_table
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "ImageSource",
     "Images",
     "Order",
+    "Positions",
     "Progress",
+    "Protocol",
     "Selection",
     "Shuffle",
     "Split",
@@ -44,10 +48,12 @@ __all__ = [
     "from_arrays",
     "from_huggingface",
     "join",
+    "long_tailed_counts",
     "open_dataset",
     "open_set_labels",
     "recognize",
     "render",
+    "split_text",
 ]
 
 

@@ -24,6 +24,9 @@ class Dataset:
     mean: tuple[float, ...]  # per channel, pixels in [0, 1]
     std: tuple[float, ...]
     augment: Mapping[str, object]  # keyword arguments for `epass.augment.make_policies`
+    train_names: tuple[str, ...] = ()  # of the images, where they are files: paths inside of the data set
+    test_names: tuple[str, ...] = ()
+    folds: tuple[tuple[int, ...], ...] = ()  # published lists of labeled images: positions in `train`
 
 
 def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

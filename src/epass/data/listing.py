@@ -118,14 +118,20 @@ def read_listing(
         mean=mean,
         std=std,
         augment={"padding": reflect_padding(size, 0.875), "horizontal_flip": True},
+        train_names=tuple(_name(file, listing.root) for file in listing.train),
+        test_names=tuple(_name(file, listing.root) for file in listing.test),
     )
+
+
+def _name(file: Place, root: Path) -> str:
+    """The path of an image inside of its data set."""
+    if isinstance(file, Path):
+        return file.relative_to(root if root.is_dir() else root.parent).as_posix()
+    return file.path.as_posix()
 
 
 def _mark(file: Place, root: Path) -> str:
     """A text that is another one as soon as the file is."""
-    if isinstance(file, Path):
-        name, facts = str(file.relative_to(root if root.is_dir() else root.parent)), file.stat()
-    else:
-        name, facts = str(file.path), file.archive.stat()
+    name, facts = _name(file, root), (file if isinstance(file, Path) else file.archive).stat()
     # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
     return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"

@@ -18,6 +18,7 @@ from ..files import write_atomically
 
 RECIPE = "recipe.toml"
 ENVIRONMENT = "environment.json"
+SPLIT = "split.json"
 METRICS = "metrics.jsonl"
 WEIGHTS = "model.safetensors"
 PRETRAINED = "pretrained.safetensors"
@@ -25,7 +26,7 @@ MODEL = "model.json"
 PREDICTIONS = "predictions.npz"
 RESULTS = "results.json"
 PAGE = "report.html"
-FILES = (ENVIRONMENT, RECIPE, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, RESULTS, PAGE)
+FILES = (ENVIRONMENT, RECIPE, SPLIT, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, RESULTS, PAGE)
 CHECKPOINT = "step-*.safetensors"
 
 
@@ -50,7 +51,9 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not any(self.path.iterdir()):
             return
-        if all(entry.name == ENVIRONMENT or _is_torn(entry.name) for entry in self.path.iterdir()):
+        # a split beside no environment is one that somebody put there
+        first = (ENVIRONMENT, SPLIT) if (self.path / ENVIRONMENT).is_file() else (ENVIRONMENT,)
+        if all(entry.name in first or _is_torn(entry.name) for entry in self.path.iterdir()):
             self._clear()  # all that a run killed in its first moment leaves behind
             return
         if not self.exists():
