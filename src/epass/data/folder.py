@@ -65,30 +65,30 @@ def _list(path: Path) -> _Listing:
     for name in folders:  # otherwise such a folder would quietly become a class
         if name.lower() in ("labeled", "labelled", "unlabeled", "unlabelled", "test"):
             raise InputError(f"'{path}' has a folder '{name}' but none called 'labeled': put the classes in there.")
-    classes, train, labels = _list_classes(path, path)
+    classes, train, labels = list_classes(path, path)
     _check_number(path, classes)
     return _Listing(classes, train, labels, [], [])
 
 
 def _list_parts(path: Path, folders: dict[str, Path]) -> _Listing:
-    classes, train, labels = _list_classes(folders["labeled"], path)
+    classes, train, labels = list_classes(folders["labeled"], path)
     _check_number(folders["labeled"], classes)
     if "unlabeled" in folders:
-        unlabeled = list(_walk(folders["unlabeled"], path))
+        unlabeled = list(walk(folders["unlabeled"], path))
         if not unlabeled:
             raise InputError(f"The folder '{folders['unlabeled']}' holds no image: add images or remove it.")
         train += unlabeled
         labels += [-1] * len(unlabeled)
     if "test" not in folders:
         return _Listing(classes, train, labels, [], [])
-    names, test, numbers = _list_classes(folders["test"], path)
+    names, test, numbers = list_classes(folders["test"], path)
     for name in names:
         if name not in classes:
             raise unknown("test class", name, classes)
     return _Listing(classes, train, labels, test, [classes.index(names[number]) for number in numbers])
 
 
-def _list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
+def list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
     """The classes in `folder`, the image files in them, and the labels of these."""
     paths: list[Path] = []
     labels: list[int] = []
@@ -99,7 +99,7 @@ def _list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
         if not entry.is_dir():
             continue
-        found = list(_walk(entry, root))
+        found = list(walk(entry, root))
         if not found:
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
@@ -115,12 +115,12 @@ def _check_number(folder: Path, classes: list[str]) -> None:
         raise InputError(f"The folder '{folder}' holds the single class '{classes[0]}': add a second one.")
 
 
-def _walk(folder: Path, root: Path) -> Iterator[Path]:
+def walk(folder: Path, root: Path) -> Iterator[Path]:
     """Every image file under `folder`, in the order of the paths."""
     for entry in _visible(folder):
         _check_link(entry, root)
         if entry.is_dir():
-            yield from _walk(entry, root)
+            yield from walk(entry, root)
         elif _is_image(entry):
             yield entry
 

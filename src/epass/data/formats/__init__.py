@@ -1,0 +1,1 @@
+"""Readers of the original files of well-known data sets."""
