@@ -14,18 +14,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_last_fifth_of_every_class_is_the_test_set(folder: Path) -> None:
-    for number in (10, 6):
+    for number in (10, 6, 7):
         photo(folder / "Forest" / f"Forest_{number}.jpg", 240 + number, (64, 64))
     made = eurosat.read(folder)
     assert made.name == "eurosat"
     assert made.classes == tuple(EUROSAT)
-    assert made.train.pixels.shape == (42, 3, 32, 32)
-    assert made.train.labels.tolist() == sorted([*range(10)] * 4 + [1, 1])
+    assert made.train.pixels.shape == (43, 3, 32, 32)
+    assert made.train.labels.tolist() == sorted([*range(10)] * 4 + [1, 1, 1])
     assert made.test is not None
     assert made.test.labels.tolist() == list(range(10))
-    # Names are in the order of their characters: Forest_1, Forest_10, Forest_2 to Forest_6; a fifth of 7 is 1.
-    assert made.train.pixels[4:10, 0, 0, 0].tolist() == [11, 250, 12, 13, 14, 15]
-    assert made.test.pixels[:, 0, 0, 0].tolist() == [5, 246, 25, 35, 45, 55, 65, 75, 85, 95]
+    # Names are in the order of their characters: Forest_1, Forest_10, Forest_2 to Forest_7; a fifth of 8 is 1.
+    assert made.train.pixels[4:11, 0, 0, 0].tolist() == [11, 250, 12, 13, 14, 15, 246]
+    assert made.test.pixels[:, 0, 0, 0].tolist() == [5, 247, 25, 35, 45, 55, 65, 75, 85, 95]
     assert made.mean == made.std == (0.5, 0.5, 0.5)
     assert made.augment == {"padding": 4, "horizontal_flip": True, "vertical_flip": True}
 

@@ -1,4 +1,5 @@
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from originals import ILSVRC, WNIDS, mat, numbers, photo, random_pixels, table, text
@@ -40,6 +41,10 @@ def test_validation_images_in_class_folders(tmp_path: Path, refused) -> None:
     assert test is not None
     assert test.labels.tolist() == [0, 1, 2, 2]
     assert test.pixels[:, 0, 0, 0].tolist() == [201, 203, 202, 204]
+    rmtree(tmp_path / "val" / WNIDS[0])
+    test = imagenet.read(tmp_path, image_size=16).test
+    assert test is not None
+    assert test.labels.tolist() == [1, 2, 2]
     photo(tmp_path / "val" / "n01440765" / "1.JPEG")
     with refused("Unknown validation class 'n01440765'", "did you mean 'n01440764'?"):
         imagenet.read(tmp_path)
@@ -86,6 +91,8 @@ def test_wrong_content(flat: Path, refused) -> None:
         "3\n1\n2\n4\n": ("ILSVRC2012_val_00000004.JPEG", "class number 4", "has no folder"),
         "3\n1\n2\n1001\n": ("class n00001740", "has no folder"),
         "3\n1\n2\n1_0\n": ("'1_0'",),
+        "3\n1\n2\n１\n": ("'１'",),
+        "3\n1\n2\n" + "9" * 5000: ("Line 4", "'999"),
     }.items():
         (flat / TRUTH).write_text(lines, encoding="utf-8")
         with refused(*parts):

@@ -1,4 +1,5 @@
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -110,9 +111,24 @@ def test_content_that_does_not_fit(tmp_path: Path, refused) -> None:
 
 
 def test_a_wrong_bit_in_compressed_data_is_found(tmp_path: Path, refused) -> None:
-    path = mat(tmp_path / "a.mat", compressed(numbers("X", np.arange(1000, dtype="uint16").reshape(10, 100))))
+    # 1,010 bytes are padded with 6 more, so the checksum is not read along with the last number.
+    path = mat(tmp_path / "a.mat", compressed(numbers("X", random_pixels(10, 101))))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1  # of the checksum, which comes last
     path.write_bytes(data)
     with refused("cannot be read", "incorrect data check"):
         list(list_variables(path)["X"].blocks(1000))
+
+
+def test_compressed_data_without_an_end_is_found(tmp_path: Path, refused) -> None:
+    packed = zlib.compress(numbers("X", random_pixels(10, 101)))[:-4]
+    path = mat(tmp_path / "a.mat", struct.pack("<II", 15, len(packed)) + packed)
+    with refused("does not end where it should"):
+        list(list_variables(path)["X"].blocks(1000))
+
+
+def test_a_text_that_is_none(tmp_path: Path, refused) -> None:
+    cell = matrix("", (1, 5), 4, element(16, b"\xff" * 5))
+    path = mat(tmp_path / "a.mat", table("all", [{"name": cell}]))
+    with refused("cannot be read", "utf-8"):
+        list_variables(path)["all"].table()
