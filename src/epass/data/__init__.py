@@ -102,7 +102,10 @@ def open_dataset(
     path = Path(name_or_path).expanduser()
     original = recognize(path) if name_or_path and path.exists() else None
     if original is not None:
-        return resized(original.read(path), image_size)
+        if not original.scales:
+            return resized(original.read(path), image_size)
+        size = {} if image_size is None else {"image_size": image_size}
+        return original.read(path, **size, progress=progress)
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
         return read_listing(list_folder(path), image_size, progress, notice, started)

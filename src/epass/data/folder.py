@@ -35,30 +35,30 @@ def list_layout(path: Place, name: str, root: Path) -> Listing:
     for part in folders:  # otherwise such a folder would quietly become a class
         if part.lower() in ("labeled", "labelled", "unlabeled", "unlabelled", "test"):
             raise InputError(f"'{path}' has a folder '{part}' but none called 'labeled': put the classes in there.")
-    classes, train, labels = _list_classes(path, path)
+    classes, train, labels = list_classes(path, path)
     check_number(classes, f"The folder '{path}'")
     return Listing(name, root, classes, train, labels)
 
 
 def _list_parts(path: Place, folders: dict[str, Place], name: str, root: Path) -> Listing:
-    classes, train, labels = _list_classes(folders["labeled"], path)
+    classes, train, labels = list_classes(folders["labeled"], path)
     check_number(classes, f"The folder '{folders['labeled']}'")
     if "unlabeled" in folders:
-        unlabeled = list(_walk(folders["unlabeled"], path))
+        unlabeled = list(walk(folders["unlabeled"], path))
         if not unlabeled:
             raise InputError(f"The folder '{folders['unlabeled']}' holds no image: add images or remove it.")
         train += unlabeled
         labels += [-1] * len(unlabeled)
     if "test" not in folders:
         return Listing(name, root, classes, train, labels)
-    names, test, numbers = _list_classes(folders["test"], path)
+    names, test, numbers = list_classes(folders["test"], path)
     for known in names:
         if known not in classes:
             raise unknown("test class", known, classes)
     return Listing(name, root, classes, train, labels, test, [classes.index(names[number]) for number in numbers])
 
 
-def _list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], list[int]]:
+def list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], list[int]]:
     """The classes in `folder`, the image files in them, and the labels of these."""
     paths: list[Place] = []
     labels: list[int] = []
@@ -69,7 +69,7 @@ def _list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], l
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
         if not entry.is_dir():
             continue
-        found = list(_walk(entry, root))
+        found = list(walk(entry, root))
         if not found:
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
@@ -80,12 +80,12 @@ def _list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], l
     return classes, paths, labels
 
 
-def _walk(folder: Place, root: Place) -> Iterator[Place]:
+def walk(folder: Place, root: Place) -> Iterator[Place]:
     """Every image file under `folder`, in the order of the paths."""
     for entry in _visible(folder):
         _check_link(entry, root)
         if entry.is_dir():
-            yield from _walk(entry, root)
+            yield from walk(entry, root)
         elif _is_image(entry):
             yield entry
 

@@ -10,12 +10,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InputError
-from . import cifar, idx, medmnist
+from . import cifar, eurosat, idx, imagenet, medmnist, semi_aves, stl10, svhn
 from .layout import File, Format, Layout
 
 __all__ = ["FORMATS", "File", "Format", "Layout", "closest", "recognize"]
 
-FORMATS: tuple[Format, ...] = (*cifar.FORMATS, *idx.FORMATS, *medmnist.FORMATS)
+FORMATS: tuple[Format, ...] = (
+    *cifar.FORMATS,
+    *idx.FORMATS,
+    *medmnist.FORMATS,
+    Format(svhn.NAME, Layout(svhn.TEXT), svhn.missing, svhn.read),
+    Format(stl10.NAME, Layout(stl10.TEXT), stl10.missing, stl10.read),
+    Format(eurosat.NAME, Layout(eurosat.TEXT), eurosat.missing, eurosat.read, scales=True),
+    Format(imagenet.NAME, Layout(imagenet.TEXT), imagenet.missing, imagenet.read, scales=True),
+    Format(semi_aves.NAME, Layout(semi_aves.TEXT), semi_aves.missing, semi_aves.read, scales=True),
+)
 
 
 def recognize(path: Path) -> Format | None:

@@ -117,7 +117,14 @@ class Format:
     name: str
     layout: Layout
     find: Callable[[Path], Sequence[str]]  # what is missing at a path: all names if it is something else
-    read: Callable[[Path], Dataset]
+    read: Callable[..., Dataset]  # given the path
+    scales: bool = False  # whether `read` decodes photos and so takes `image_size` and `progress`
+
+
+def check_layout(name: str, folder: Path, missing: Sequence[str]) -> None:
+    """Refuse a folder that lacks something."""
+    if missing:
+        raise InputError(f"'{folder}' is no complete {name} data set: it lacks {', '.join(missing)}.")
 
 
 def read_checked(folder: Path, file: File) -> bytes:
