@@ -460,7 +460,7 @@ def schema_of(table: str) -> Mapping[str, inspect.Parameter]:
 
 
 def test_the_signature_is_the_schema() -> None:
-    assert list(schema_of("data"))[:5] == ["name", "image_size", "order", "labels", "holdout"]
+    assert list(schema_of("data"))[:5] == ["name", "image_size", "path_column", "label_column", "order"]
     assert schema_of("data")["labels"].annotation == int | None
     assert list(schema_of("net")) == ["width"]
     assert set(schema_of("projector")) == {"size", "combine", "normalize", "eps"}
