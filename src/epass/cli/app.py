@@ -12,6 +12,7 @@ import typer
 from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
+from .compare import COMPARISONS, compare
 from .demo import demo
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
@@ -23,6 +24,8 @@ EXAMPLES = """[bold]Examples[/]
 [cyan]epass train digits --labels 40 --projectors 3[/]   a first run, no download
 
 [cyan]epass train photos/ --budget 10m[/]                your images, ten minutes
+
+[cyan]epass compare digits --methods all[/]              every method, one table
 
 [cyan]epass evaluate runs/digits-simmatch-epass-0[/]     all scores of a model"""
 
@@ -36,6 +39,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Work")(demo)
 app.command(rich_help_panel="Work")(train)
+app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(bench)
 for listing in (methods, networks, datasets, recipes):

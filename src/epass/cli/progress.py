@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from .screen import percent
@@ -44,6 +44,17 @@ def watching(console: Console, steps: int, seconds_per_step: float) -> Iterator[
             live.update(Group(bar, Text(describe({**report.values, **tested}))))
 
         yield draw
+
+
+def overall(console: Console) -> Progress:
+    """A bar over the steps of many runs; nothing to see unless this is a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(None),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
