@@ -143,7 +143,7 @@ def train_all(
                     bar.update(task, completed=before + step)
             except Exception as problem:  # whatever one method trips over, the others still can be compared
                 kind = "" if isinstance(problem, InputError) else f"{type(problem).__name__}: "
-                failed[folder] = f"{kind}{problem}"
+                failed[folder] = kind + " ".join(str(problem).split())
                 complain(f"{folder.name} failed: {failed[folder]}")
             else:
                 console.print(Text(f"  {describe_run(folder)}{' (was there)' if kept else ''}"), soft_wrap=True)

@@ -92,6 +92,8 @@ def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender])
         elif key.startswith("projector."):
             takers = [name for name in known if takes_projector(METHODS[name])]
         if not takers:
-            raise unknown("setting of these methods", key, set().union(*known.values()))
+            choices = set().union(*known.values())
+            problem = f"None of {', '.join(known)} has the setting '{key}': remove it."
+            raise unknown("setting", key, choices) if choices else InputError(problem)
         found |= {name: (*found[name], text) for name in takers}
     return found
