@@ -161,6 +161,7 @@ def test_finished_runs_are_kept_and_unfinished_ones_resumed(epass: Epass, shown:
     max((out / "fixmatch-1" / "checkpoints").iterdir()).unlink()
     shutil.rmtree(out / "simmatch+3-1")
     kept = {path: path.stat().st_mtime_ns for path in out.rglob("*-0/*")}
+    started = (out / "fixmatch-1" / "environment.json").stat().st_mtime_ns
 
     answer = epass(*TYPED, "--out", out)
 
@@ -168,6 +169,7 @@ def test_finished_runs_are_kept_and_unfinished_ones_resumed(epass: Epass, shown:
     told = [line for line in answer.out.splitlines() if line.startswith("  ")]
     assert [line.endswith("(was there)") for line in told] == [True, True, True, True, False, False]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*-0/*")} == kept
+    assert (out / "fixmatch-1" / "environment.json").stat().st_mtime_ns == started  # it went on, not from the start
     for name in ("fixmatch-1", "simmatch+3-1"):  # the same as if it had never stopped
         assert (out / name / "model.safetensors").read_bytes() == before[out / name / "model.safetensors"]
     assert [row["error_last"] for row in rows_of(out / "results.csv")] == [
