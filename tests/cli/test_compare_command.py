@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -104,6 +105,11 @@ def test_runs_that_differ_in_nothing_but_method_projectors_and_seed(shown: Shown
 def test_one_line_per_run_says_what_the_run_says(shown: Shown) -> None:
     rows = rows_of(shown.out / "results.csv")
 
+    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    explained = page.partition("| column of `results.csv` |")[2].splitlines()[2:]
+    assert [name for row in explained for name in re.findall("`([a-z_]+)`", row.split(" | ")[0])][: len(rows[0])] == [
+        *rows[0]
+    ]
     assert [(row["method"], row["projectors"], row["seed"]) for row in rows] == [
         (name, size, seed) for seed in "01" for name, size in (("supervised", ""), ("fixmatch", ""), ("simmatch", "3"))
     ]

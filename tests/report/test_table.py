@@ -133,7 +133,7 @@ def test_the_file_for_people(tmp_path, runs):
     assert table[0] == list(HEADS)
     assert {len(row) for row in table} == {len(HEADS)}
     assert [row[0] for row in table[2:]] == ["SimMatch + EPASS (3)", "FixMatch", "**labels only**", "VAT"]
-    assert "is asked 3 times" in text
+    assert "Of these 3 answers about noise" in text
     assert lines[-1] == "uda-0 is missing: It broke."
 
 

@@ -30,10 +30,10 @@ HEADS = (
     "time per run",
     "ms per step",
 )
-NOTE = """Mean ± standard deviation over seeds (population, ddof 0), lowest error first; labels only in bold. The
-last step is what you get when you train once and use the model. Best on test picks the step by looking at the test
-images: it is there to compare with papers. Coverage: share of unlabeled images trained on
-at the end; quality: share of those with the right class. Ms per step: median over the reports of a run."""
+NOTE = """Mean ± standard deviation over seeds (population, ddof 0), lowest error first; labels only in bold. The last
+step is what you get when you train once and use the model. Best on test picks the step by looking at the test images:
+it is there to compare with papers. Coverage: share of unlabeled images trained on at the end; quality: share of those
+with the right class. Ms per step: median over the reports of a run."""
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def write_table(path: str | Path, groups: Sequence[Group], *, title: str, missin
     lines += ["", NOTE]
     asked = sum(answer in ("yes", "no") for _, (_, _, _, _, answer, *_) in rows)
     if asked > 1:
-        lines += [f"Whether it is more than noise is asked {asked} times, and luck alone answers yes once in 20 times."]
+        lines += [f"Of these {asked} answers about noise, luck alone makes up to one in 20 a yes."]
     lines += [f"\n{name} is missing: {reason}" for name, reason in missing.items()]
     return _write(path, "\n".join(lines) + "\n")
 
