@@ -37,6 +37,20 @@ def takes_projector(method: type[Method]) -> bool:
     return "projector" in inspect.signature(method).parameters
 
 
+def memory_per_image(cls: type[Method]) -> dict[str, int]:
+    """How many bytes a method with its default settings keeps of every labeled and every unlabeled image."""
+    labeled, unlabeled = 10_007, 100_003  # primes: nothing else in a method has that many rows
+    counts = (1_000,) * 9 + (1_007,)
+    problem = Problem(10, labeled, unlabeled, counts, labeled_batch=64, unlabeled_batch=448, steps=10_000)
+    make: Callable[..., Method] = cls
+    with torch.device("meta"):  # shapes without memory or initialization
+        net = make_network("small", in_channels=3, num_classes=10)
+        parts = [ProjectorEnsemble(net.num_features)] if takes_projector(cls) else []
+        buffers = list(make(cls.adapt(net), problem, *parts).buffers())
+    sides = {"labeled": labeled, "unlabeled": unlabeled}
+    return {side: sum(b.nbytes for b in buffers if rows in b.shape) // rows for side, rows in sides.items()}
+
+
 def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
     """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
     in_channels, height, width = image_shape

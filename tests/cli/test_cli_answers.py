@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from calling import Epass, Trained
 
+from epass.methods import METHODS, PRETRAINING, WRAPPERS
+
 
 def test_help_teaches(epass: Epass) -> None:
     answer = epass("--help")
 
     assert answer.code == 0
-    for command in ("train", "evaluate", "methods", "networks", "datasets", "recipes"):
+    for command in ("train", "compare", "evaluate", "methods", "networks", "datasets", "recipes"):
         assert f"│ {command} " in answer.out
     for line in ("epass train digits --labels 40", "epass train photos/ --budget 10m", "epass evaluate runs/"):
         assert line in answer.out
@@ -89,16 +91,61 @@ def test_a_run_without_a_model_cannot_be_evaluated(epass: Epass, trained: Traine
 def test_methods(epass: Epass) -> None:
     answer, found = epass("methods"), json.loads(epass("methods", "--json").out)
 
-    assert "SimMatch: Semi-supervised Learning with Similarity Matching (Zheng et al., CVPR 2022)" in answer.out
+    lines = [" ".join(line.split()) for line in answer.out.splitlines()]
+    assert lines[0] == "method paper year labeled unlabeled memory per image EPASS"
+    assert "simmatch SimMatch 2022 weak weak, strong 516 bytes, labeled yes" in lines
+    assert "flexmatch FlexMatch 2021 weak weak, strong 8 bytes, unlabeled no" in lines
+    assert "multihead Multi-Head Co-Training 2022 weak weak, 3 strong no" in lines
+    assert "supervised Labels only weak no" in lines
     assert found["simmatch"]["projector"] is True
+    assert found["simmatch"]["paper"] == {
+        "name": "SimMatch",
+        "title": "Semi-supervised Learning with Similarity Matching",
+        "authors": "Zheng et al.",
+        "venue": "CVPR",
+        "year": 2022,
+    }
+    assert found["simmatch"]["memory"] == {"labeled": 4 * (128 + 1), "unlabeled": 0}
+    assert found["supervised"]["paper"] is None
     assert found["fixmatch"]["projector"] is False
     assert found["comatch"]["views"] == {"labeled": ["weak"], "unlabeled": ["weak", "strong", "strong"]}
     assert found["supervised"]["title"] != found["fully_supervised"]["title"]
+    years = [facts["paper"]["year"] if facts["paper"] else 0 for facts in found.values()]
+    assert years == sorted(years)
+
+
+def test_what_goes_around_and_before_a_method_is_listed_below(epass: Epass) -> None:
+    answer, found = epass("methods").out, json.loads(epass("methods", "--json").out)
+
+    assert {name: facts["kind"] for name, facts in found.items()} == {
+        **dict.fromkeys(METHODS, "method"),
+        **dict.fromkeys(WRAPPERS, "wrapper"),
+        **dict.fromkeys(PRETRAINING, "pretraining"),
+    }
+    around, before = answer.index("around a method"), answer.index("before a method")
+    assert answer.index("softmatch") < around < answer.index("\nabc ") < answer.index("\nshrink ") < before
+    assert before < answer.index("\nmoco ")
+    assert found["abc"]["summary"] in answer
+    assert found["abc"]["views"] is None
+    assert found["moco"]["views"] == {"labeled": [], "unlabeled": ["crop", "crop"]}
+
+
+def test_one_that_is_no_method(epass: Epass) -> None:
+    wrapper, pretraining = epass("methods", "shrink").out, epass("methods", "moco").out
+
+    assert "ShrinkMatch: Shrinking Class Space" in wrapper
+    assert 'epass.methods.WRAPPERS["shrink"](method, problem, ...)' in wrapper
+    assert "share_momentum" in wrapper
+    assert "method." not in wrapper  # no recipe knows these settings
+    assert 'epass.methods.PRETRAINING["moco"](net, problem, ...)' in pretraining
+    assert "EPASS             yes: give it three projectors" in pretraining
+    assert json.loads(epass("methods", "abc", "--json").out)["abc"]["settings"]["threshold"]["default"] == 0.95
 
 
 def test_one_method(epass: Epass) -> None:
     answer, found = epass("methods", "fixmatch"), json.loads(epass("methods", "fixmatch", "--json").out)
 
+    assert "FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (Sohn" in answer.out
     assert "method.threshold" in answer.out
     assert "0.95" in answer.out
     assert list(found) == ["fixmatch"]

@@ -50,6 +50,17 @@ def test_mean_ends_with_the_shortest_seed(make_runs):
     assert counts[-3:] == [1, 1, 3]  # segments: mean, short, long
 
 
+def test_many_methods_make_the_figure_taller_not_the_plot_flatter(make_run):
+    def height(names):
+        svg = error_curves(group_runs([make_run(name) for name in names]))
+        return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[1])
+
+    names = [f"method_{number:02d}" for number in range(26)]
+    few, many = height(names[:4]), height(names)
+    assert height(names[:2]) == few
+    assert many > few + 50  # points: four more rows of the legend
+
+
 def test_pseudo_labels(groups):
     found = texts(pseudo_labels(groups))
     assert {"unlabeled images used (%)", "of these, labeled right (%)", "training steps"} <= set(found)

@@ -12,6 +12,7 @@ import typer
 from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
+from .compare import COMPARISONS, compare
 from .demo import demo
 from .download import download
 from .evaluate import evaluate
@@ -26,6 +27,8 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]epass train photos/ --budget 10m[/]                your images, ten minutes
 
+[cyan]epass compare digits --methods all[/]              every method, one table
+
 [cyan]epass evaluate runs/digits-simmatch-epass-0[/]     all scores of a model"""
 
 app = typer.Typer(
@@ -39,6 +42,7 @@ app = typer.Typer(
 app.command(rich_help_panel="Work")(demo)
 app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
+app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(bench)
 app.command(rich_help_panel="Work")(download)

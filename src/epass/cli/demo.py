@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from ..cpu import keep_freed_memory
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder, load_run
+from .progress import overall
 from .screen import duration, percent, screen, show_table
 
 if TYPE_CHECKING:
@@ -74,15 +74,9 @@ def train_all(recipes: dict[Path, Recipe], console: Console) -> None:
     """Train in parallel, one core each: for networks this small that is faster than all cores on one run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     total = sum(recipe.plan["steps"] for recipe in recipes.values())
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(None),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(),
-    )
     with (
         ProcessPoolExecutor(min(cores, len(recipes)), multiprocessing.get_context("spawn")) as pool,
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        overall(console) as bar,
     ):
         task = bar.add_task("training", total=total)
         waiting: dict[Future[None], Path] = {

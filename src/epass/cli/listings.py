@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
@@ -26,41 +29,55 @@ OWN_DATA = {
 }
 
 
+# the first line of a method's file: what it is called, what the paper is called, who wrote it, where and when
+PAPER = re.compile(r"(?P<name>[^:]+): (?P<title>.+) \((?P<authors>[^()]+), (?P<venue>[^,()]+) (?P<year>[0-9]{4})\)")
+
+
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the settings of this method.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the settings of this one.")] = None,
     json: Json = False,
 ) -> None:
-    """List the methods, or the settings of one."""
-    from ..methods import METHODS
+    """List the methods, what goes around or before them, or the settings of one.
 
-    if name is not None and name not in METHODS:
-        raise unknown("method", name, METHODS)
-    found = {key: method_facts(key) for key in METHODS}
+    labeled, unlabeled: the views of these images that a step needs.
+    memory per image: what training keeps of each one, with default settings.
+    EPASS: it has an embedding, and so a place for several projectors.
+    """
+    from ..methods import METHODS, PRETRAINING, WRAPPERS
+
+    tables: dict[str, Mapping[str, type[Any]]] = {"method": METHODS, "wrapper": WRAPPERS, "pretraining": PRETRAINING}
+    kinds = {key: kind for kind, table in tables.items() for key in table}
+    if name is not None:
+        if name not in kinds:
+            raise unknown("method", name, kinds)
+        kinds = {name: kinds[name]}
+    found = {key: method_facts(tables[kind][key], kind) for key, kind in kinds.items()}
+    found = dict(sorted(found.items(), key=lambda item: year(item[1])))  # the bounds, which have none, come first
     if json:
-        show_json(found if name is None else {name: found[name]})
+        show_json(found)
     elif name is None:
-        rows = [
-            [key, "yes" if facts["projector"] else "no", views(facts), facts["title"]] for key, facts in found.items()
-        ]
-        show_table(screen(), ("method", "EPASS", "views", "title"), rows)
-        screen().print("\nSettings of one: epass methods simmatch")
+        show_methods(found)
     else:
         show_method(name, found[name])
 
 
-def method_facts(name: str) -> dict[str, Any]:
-    """What a method's file says about it."""
-    from ..methods import METHODS
-    from ..models import takes_projector
+def method_facts(cls: type[Any], kind: str) -> dict[str, Any]:
+    """What a method's file says about it, and what can be seen when it is built; None is up to the wrapped method."""
+    from ..models import memory_per_image, takes_projector
 
-    cls = METHODS[name]
-    alone = sum(other.__module__ == cls.__module__ for other in METHODS.values()) == 1
+    title = first_line(inspect.getdoc(inspect.getmodule(cls)))
+    paper = PAPER.fullmatch(title)
+    wrapper = kind == "wrapper"
+    views = None if wrapper else {"labeled": list(cls.views.labeled), "unlabeled": list(cls.views.unlabeled)}
     return {
-        # a file of several methods, such as the two bounds, tells them apart in the docstrings of the classes
-        "title": first_line(inspect.getdoc(inspect.getmodule(cls)) if alone else cls.__doc__),
+        "kind": kind,
+        # the two bounds, which nobody published, share a file: their classes tell them apart
+        "title": title if paper else first_line(cls.__doc__),
+        "paper": paper and {**paper.groupdict(), "year": int(paper["year"])},
         "summary": first_line(cls.__doc__),
-        "views": {"labeled": list(cls.views.labeled), "unlabeled": list(cls.views.unlabeled)},
-        "projector": takes_projector(cls),
+        "views": views,
+        "projector": None if wrapper else takes_projector(cls),
+        "memory": None if wrapper else memory_per_image(cls),  # bytes per image
         "settings": {
             key: {"type": describe(parameter.annotation), "default": parameter.default}
             for key, parameter in arguments(cls).items()
@@ -68,21 +85,54 @@ def method_facts(name: str) -> dict[str, Any]:
     }
 
 
+def show_methods(found: dict[str, dict[str, Any]]) -> None:
+    """All methods, then what goes around and before them."""
+    console = screen()
+    rows: dict[str, list[list[str]]] = {"method": [], "wrapper": [], "pretraining": []}
+    for key, facts in found.items():
+        row = [key, paper_name(facts), str(year(facts) or "")]
+        if facts["kind"] == "method":
+            needs = [count_views(names) for names in facts["views"].values()]
+            row += [*needs, memory(facts), "yes" if facts["projector"] else "no"]
+        else:
+            row.append(facts["summary"])
+        rows[facts["kind"]].append(row)
+    heads = ("method", "paper", "year", "labeled", "unlabeled", "memory per image", "EPASS")
+    show_table(console, heads, rows["method"])
+    for kind, head in (("wrapper", "around a method"), ("pretraining", "before a method")):
+        console.print()
+        show_table(console, (head, "paper", "year", "what it does"), rows[kind])
+    console.print("\nSettings of one: epass methods simmatch")
+
+
 def show_method(name: str, facts: dict[str, Any]) -> None:
     """One method with its settings."""
     console = screen()
-    epass = "yes: --projectors 3" if facts["projector"] else "no: it has no embedding"
-    about = {"title": facts["title"], "summary": facts["summary"], "views": views(facts), "EPASS": epass}
+    kind, is_method = facts["kind"], facts["kind"] == "method"
+    about = {"title": facts["title"], "summary": facts["summary"]}
+    if kind != "wrapper":
+        how = "--projectors 3" if is_method else "give it three projectors"
+        about["views"] = "; ".join(f"{side}: {', '.join(names)}" for side, names in facts["views"].items() if names)
+        about["memory per image"] = memory(facts) or "none"
+        about["EPASS"] = f"yes: {how}" if facts["projector"] else "no: it has no embedding"
     show_facts(console, name, about)
     rows = [
-        [f"method.{key}", "not set" if setting["default"] is None else toml_value(setting["default"]), setting["type"]]
+        [
+            ("method." if is_method else "") + key,
+            "not set" if setting["default"] is None else toml_value(setting["default"]),
+            setting["type"],
+        ]
         for key, setting in facts["settings"].items()
     ]
     if rows:
         show_table(console, ("setting", "default", "takes"), rows)
-        console.print(f"\nChange one: epass train digits --method {name} --set {rows[0][0]}={rows[0][1]}", markup=False)
     else:
         console.print("It has no settings of its own.")
+    if not is_method:
+        table, first = ("WRAPPERS", "method") if kind == "wrapper" else ("PRETRAINING", "net")
+        console.print(f'\nUse it from Python: epass.methods.{table}["{name}"]({first}, problem, ...)', markup=False)
+    elif rows:
+        console.print(f"\nChange one: epass train digits --method {name} --set {rows[0][0]}={rows[0][1]}", markup=False)
 
 
 def networks(json: Json = False) -> None:
@@ -173,9 +223,24 @@ def recipes(
         screen().print("\nPrint one: epass recipes NAME", markup=False)
 
 
-def views(facts: dict[str, Any]) -> str:
-    """The views of a method in one phrase."""
-    return "; ".join(f"{side}: {', '.join(names)}" for side, names in facts["views"].items() if names)
+def paper_name(facts: dict[str, Any]) -> str:
+    """What the paper calls the method; a bound is called by what stands before the colon."""
+    return str(facts["paper"]["name"]) if facts["paper"] else facts["title"].partition(":")[0]
+
+
+def year(facts: dict[str, Any]) -> int:
+    """Of the paper; 0 without one."""
+    return facts["paper"]["year"] if facts["paper"] else 0
+
+
+def count_views(names: Sequence[str]) -> str:
+    """`weak, 2 strong` of weak, strong and strong."""
+    return ", ".join(name if times == 1 else f"{times} {name}" for name, times in Counter(names).items())
+
+
+def memory(facts: dict[str, Any]) -> str:
+    """What a method keeps of every image, in one phrase."""
+    return ", ".join(f"{size:,} bytes, {side}" for side, size in facts["memory"].items() if size)
 
 
 def first_line(text: str | None) -> str:

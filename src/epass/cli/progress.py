@@ -17,6 +17,7 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -54,6 +55,17 @@ def watching(console: Console, steps: int, seconds_per_step: float) -> Iterator[
             live.update(Group(bar, Text(describe({**report.values, **tested}))))
 
         yield draw
+
+
+def overall(console: Console) -> Progress:
+    """A bar over the steps of many runs; nothing to see unless this is a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(None),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager

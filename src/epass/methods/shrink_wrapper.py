@@ -1,5 +1,6 @@
-"""The shrunk class spaces of ShrinkMatch (Yang et al., ICCV 2023), added to any method with pseudo-labels.
+"""ShrinkMatch: Shrinking Class Space for Enhanced Certainty in Semi-Supervised Learning (Yang et al., ICCV 2023).
 
+The shrunk class spaces of ShrinkMatch, added to any method with pseudo-labels.
 Around SimMatch or CoMatch with three projectors it is ShrinkMatch + EPASS.
 """
 

@@ -2,6 +2,7 @@
 
 from .page import write_page
 from .summary import Group, Spread, group_runs
+from .table import HEADS, table_rows, write_rows, write_table
 from .verdict import verdict
 
-__all__ = ["Group", "Spread", "group_runs", "verdict", "write_page"]
+__all__ = ["HEADS", "Group", "Spread", "group_runs", "table_rows", "verdict", "write_page", "write_rows", "write_table"]

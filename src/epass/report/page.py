@@ -12,7 +12,8 @@ from ..files import write_atomically
 from ..runs import Run
 from . import curves, diagrams
 from .style import NoDataError
-from .summary import ALL_LABELS, Group, Spread, group_runs, seed_of
+from .summary import ALL_LABELS, Group, group_runs, seed_of
+from .table import duration, percent, plain, seeds
 from .verdict import sentences
 
 COLUMNS = (
@@ -79,12 +80,12 @@ def _results(groups: Sequence[Group]) -> str:
     for group in groups:
         error = group.spread("last", "error")
         cells = [
-            _seeds(group),
-            _percent(error),
-            _percent(group.spread("best_on_test", "error")),
-            _percent(group.spread("last", "ece")),
-            _plain(group.spread("last", "nll")),
-            _duration(group.spread("seconds")),
+            seeds(group),
+            percent(error),
+            percent(group.spread("best_on_test", "error")),
+            percent(group.spread("last", "ece")),
+            plain(group.spread("last", "nll")),
+            duration(group.spread("seconds")),
         ]
         mark = ' class="lowest"' if error and len(errors) > 1 and error.mean == min(errors) else ""
         rows.append(f'<tr{mark}><th scope="row">{_unbroken(group.label, " · ")}</th>{_cells(cells)}</tr>')
@@ -138,32 +139,6 @@ def _figure(draw: Callable[[], str], caption: str) -> str:
         return f"<figure>{draw()}<figcaption>{escape(caption)}</figcaption></figure>"
     except (NoDataError, InputError) as reason:
         return f'<p class="missing">{escape(str(reason))}</p>'
-
-
-def _seeds(group: Group) -> str:
-    waiting = len(group.runs) - len(group.finished)
-    return f"{len(group.finished)} ({waiting} unfinished)" if waiting else str(len(group.finished))
-
-
-def _percent(spread: Spread | None) -> str:
-    return _plain(spread and Spread(100 * spread.mean, 100 * spread.std, spread.num_seeds), digits=2)
-
-
-def _plain(spread: Spread | None, digits: int = 3) -> str:
-    if spread is None:
-        return "–"
-    mean = f"{spread.mean:.{digits}f}"
-    return f"{mean} ± {spread.std:.{digits}f}" if spread.num_seeds > 1 else mean
-
-
-def _duration(spread: Spread | None) -> str:
-    if spread is None:
-        return "–"
-    seconds = round(spread.mean)
-    if seconds < 120:
-        return f"{seconds} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 def _prose(sentence: str) -> str:

@@ -93,6 +93,8 @@ def explain_below(figure: Figure, legend: Mapping[str, Artist]) -> None:
     """A legend under the plots, in as many columns as its texts leave room for."""
     room = 115 // (max(map(len, legend)) + 6)  # in characters, over the width of the page
     columns = max(1, min(room, len(legend)))
+    more_rows = max(0, -(-len(legend) // columns) - 2)  # the figures have room for two
+    figure.set_figheight(figure.get_figheight() + 0.2 * more_rows)
     figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=columns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,8 +80,7 @@ class Group:
         return [value for value in found if value is not None]
 
     def spread(self, *path: str) -> Spread | None:
-        values = self.values(*path)
-        return Spread(float(np.mean(values)), float(np.std(values)), len(values)) if values else None
+        return spread_of(self.values(*path))
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -105,6 +104,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         for label, members in together.items()
     ]
     return sorted(groups, key=lambda group: (_place(group.method), group.method, group.projectors, group.label))
+
+
+def spread_of(values: Iterable[float | None]) -> Spread | None:
+    """Of the values that are there; None if none is."""
+    found = [value for value in values if value is not None]
+    return Spread(float(np.mean(found)), float(np.std(found)), len(found)) if found else None
 
 
 def seed_of(run: Run) -> int:

@@ -75,7 +75,7 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
         return ["No run here uses unlabeled images, so there is nothing to say about whether they help."]
     found = []
     for baseline in baselines:
-        fair = [group for group in contenders if _data(group) == _data(baseline)]
+        fair = [group for group in contenders if same_data(group, baseline)]
         if fair:
             best = min(fair, key=_mean_error)
             who = best.label if len(fair) == 1 else f"{best.label}, the best of {len(fair)} configurations,"
@@ -111,8 +111,10 @@ def _about_epass(groups: Sequence[Group]) -> list[str]:
     return found
 
 
-def _data(group: Group) -> dict[str, str]:
-    return {key: repr(value) for key, value in group.setting.items() if key.startswith("data.")}
+def same_data(one: Group, other: Group) -> bool:
+    """Whether both were trained and tested on the same images."""
+    data = [{k: repr(v) for k, v in group.setting.items() if k.startswith("data.")} for group in (one, other)]
+    return data[0] == data[1]
 
 
 def _same_recipe(ours: Group, plain: Group) -> bool:

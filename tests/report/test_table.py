@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import csv
+import re
+import statistics
+
+import pytest
+
+from epass.report import HEADS, group_runs, table_rows, write_rows, write_table
+from epass.report.table import ms_per_step, run_row
+
+
+def cells(groups, label):
+    (row,) = [cells for _, cells in table_rows(groups) if cells[0] == label]
+    return dict(zip(HEADS, row, strict=True))
+
+
+@pytest.fixture
+def runs(make_runs):
+    return [
+        *make_runs("supervised", [0.50, 0.52, 0.54]),
+        *make_runs("fixmatch", [0.49, 0.53, 0.51]),
+        *make_runs("simmatch", [0.20, 0.23, 0.23], size=3),
+        *make_runs("vat", [0.60, 0.62, 0.65]),
+    ]
+
+
+def test_the_lowest_error_comes_first_and_labels_only_is_marked(runs):
+    rows = table_rows(group_runs(runs))
+    assert [row[0] for _, row in rows] == ["SimMatch + EPASS (3)", "FixMatch", "labels only", "VAT"]
+    assert [marked for marked, _ in rows] == [False, False, True, False]
+
+
+def test_every_cell_of_a_row(runs):
+    spread = statistics.pstdev([20, 23, 23])
+    assert cells(group_runs(runs), "SimMatch + EPASS (3)") == {
+        "method": "SimMatch + EPASS (3)",
+        "seeds": "3",
+        "test error, last step, %": f"22.00 ± {spread:.2f}",
+        "against labels only, points": "-30.00",
+        "more than noise?": "yes",
+        "best on test, as papers report, %": f"21.00 ± {spread:.2f}",
+        "ECE, %": "5.00 ± 0.00",
+        "NLL": "0.400 ± 0.000",
+        "coverage, %": "100 ± 0",
+        "quality, %": "78 ± 1",
+        "time per run": "10 min",
+        "ms per step": "100.0 ± 0.0",
+    }
+
+
+def test_a_difference_has_a_sign_and_says_whether_it_is_noise(runs):
+    groups = group_runs(runs)
+    told = {label: list(cells(groups, label).values())[3:5] for label in ("labels only", "FixMatch", "VAT")}
+    assert told == {"labels only": ["–", "–"], "FixMatch": ["-1.00", "no"], "VAT": ["+10.33", "yes"]}
+
+
+def test_one_seed_cannot_tell(make_run):
+    groups = group_runs([make_run("supervised", error=0.5), make_run("fixmatch", error=0.4)])
+    assert cells(groups, "FixMatch")["more than noise?"] == "one seed cannot tell"
+    assert cells(groups, "FixMatch")["test error, last step, %"] == "40.00"
+
+
+def test_labels_only_on_other_data_is_no_yardstick(make_runs):
+    other = make_runs("supervised", [0.5, 0.5, 0.5], data__num_labeled=400)
+    groups = group_runs([*other, *make_runs("fixmatch", [0.4, 0.4, 0.4])])
+    assert cells(groups, groups[1].label)["against labels only, points"] == "–"
+
+
+def test_what_did_not_finish_is_last_and_says_so(make_run, runs):
+    groups = group_runs([make_run("adamatch", finished=False), *runs])
+    rows = table_rows(groups)
+    assert rows[-1][1][:4] == ["AdaMatch", "0 (1 unfinished)", "–", "–"]
+    assert len(rows) == 5
+
+
+def test_the_pace_is_that_of_most_steps(make_run):
+    run = make_run()
+    assert ms_per_step(run) == 100
+    for row in run.metrics[3:]:
+        row["seconds"] += 1000  # one long pause
+    assert ms_per_step(run) == 100
+    run.metrics.clear()
+    assert ms_per_step(run) is None
+
+
+def test_one_line_per_run(tmp_path, runs, make_run):
+    unfinished = make_run("uda", finished=False)
+    path = write_rows(tmp_path / "new" / "results.csv", [*runs, unfinished])
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert len(rows) == 13
+    assert rows[7] | {"command": ""} == {
+        "method": "simmatch",
+        "projectors": "3",
+        "labels": "",
+        "seed": "1",
+        "steps": "400",
+        "error_last": "0.23",
+        "error_best_on_test": str(0.23 - 0.01),
+        "ece": "0.05",
+        "nll": "0.4",
+        "coverage_end": "1.0",
+        "quality_end": "0.77",
+        "seconds": "601.0",
+        "ms_per_step": "100.0",
+        "device": "",
+        "torch": "2.13.0",
+        "commit": "abc123",
+        "command": "",
+    }
+    assert rows[7]["command"] == "epass train --seed 1"
+    assert (rows[0]["projectors"], rows[0]["coverage_end"]) == ("", "")
+    assert (rows[12]["method"], rows[12]["error_last"], rows[12]["seconds"]) == ("uda", "", "")
+
+
+def test_quality_is_that_of_the_end_or_nothing(make_run):
+    run = make_run()
+    del run.metrics[-1]["quality"]  # nothing was trusted in the last steps
+    assert run_row(run)["quality_end"] is None
+    assert run_row(run)["coverage_end"] == 1
+
+
+def test_the_file_for_people(tmp_path, runs):
+    path = write_table(tmp_path / "table.md", group_runs(runs), title="Which?", missing={"uda-0": "It broke."})
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+
+    assert lines[0] == "# Which?"
+    assert lines[2].startswith("The unlabeled images helped: SimMatch + EPASS (3), the best of 3 configurations,")
+    table = [re.split(r" \| ", line.strip("| ")) for line in lines if line.startswith("|")]
+    assert table[0] == list(HEADS)
+    assert {len(row) for row in table} == {len(HEADS)}
+    assert [row[0] for row in table[2:]] == ["SimMatch + EPASS (3)", "FixMatch", "**labels only**", "VAT"]
+    assert "Of these 3 answers about noise" in text
+    assert lines[-1] == "uda-0 is missing: It broke."
+
+
+def test_a_bar_in_a_label_does_not_make_a_column(tmp_path, make_run):
+    runs = [make_run("fixmatch", seed=seed, method__mode=mode) for seed, mode in enumerate(["a|b", "c"])]
+    path = write_table(tmp_path / "table.md", group_runs(runs), title="Which?", missing={})
+    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {len(HEADS) + 1}
