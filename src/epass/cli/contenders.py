@@ -30,8 +30,8 @@ class Contender(NamedTuple):
 
 def parse_methods(text: str) -> list[Contender]:
     """`fixmatch,simmatch+3` or `all`, labels only first and nothing twice."""
-    from ..experiment import takes_projector
     from ..methods import METHODS
+    from ..models import takes_projector
 
     found = [Contender(LABELS_ONLY, None)]
     for word in filter(None, map(str.strip, text.split(","))):
@@ -77,8 +77,8 @@ def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) ->
 
 def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]]:
     """The `--set` texts for each method: `method.*` and `projector.*` go only to those that have the key."""
-    from ..experiment import takes_projector
     from ..methods import METHODS
+    from ..models import takes_projector
 
     known = {name: {f"method.{key}" for key in arguments(METHODS[name])} for name, _ in contenders}
     found: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())
