@@ -43,11 +43,12 @@ ROOMS: dict[str, set[str]] = {
     "evaluate": set(),
     "runs": set(),
     "report": {"runs", "evaluate"},
+    "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE | {"bench", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
+    "cli": EDGE | {"bench", "check", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -68,6 +69,7 @@ LIBRARIES: dict[str, set[str]] = {
     "evaluate": {"torch", "numpy", "sklearn"},
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib"},
+    "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
     "bench": {"torch"},
     "testing": {"torch", "safetensors"},

@@ -12,6 +12,7 @@ import typer
 from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
+from .check import check
 from .demo import demo
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(rich_help_panel="Work")(demo)
+app.command(rich_help_panel="Work")(check)
 app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(bench)

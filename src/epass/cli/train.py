@@ -70,6 +70,12 @@ def train(
     force: Annotated[
         bool, typer.Option("--force", help="Throw away the run in the folder.", rich_help_panel=WHERE)
     ] = False,
+    allow_leak: Annotated[
+        bool,
+        typer.Option(
+            "--allow-leak", help="Train although test images are among the labeled ones.", rich_help_panel=WHAT
+        ),
+    ] = False,
     recipe: Annotated[
         str | None, typer.Option(help="A name from 'epass recipes' or a .toml file.", rich_help_panel=RECIPE)
     ] = None,
@@ -114,7 +120,9 @@ def train(
     console = screen()
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
-            experiment, seconds_per_step = prepare(request, base, device, seconds, console)
+            # whoever started a run that is resumed has decided about its leaks
+            allow_leak = allow_leak or (resume and home.exists())
+            experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
             follow(experiment, home, resume, force, seconds_per_step, console)
@@ -152,7 +160,7 @@ def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
 
 
 def prepare(
-    request: Request, base: Recipe, device: str, seconds: float | None, console: Console
+    request: Request, base: Recipe, device: str, seconds: float | None, allow_leak: bool, console: Console
 ) -> tuple[Experiment, float]:
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
     from ..data import open_dataset
@@ -163,11 +171,29 @@ def prepare(
     with reading(console) as progress:
         dataset = open_dataset(recipe.data["name"], image_size=recipe.data.get("image_size"), progress=progress)
     experiment = build(recipe, place, dataset)
+    if not allow_leak:
+        refuse_leaks(experiment)
     pace = seconds_per_step(experiment)
     if seconds is not None:
         steps = max(1, int(TRAINING_SHARE * seconds / pace))
         experiment = build(compose(replace(request, steps=steps), base), place, dataset)
     return experiment, pace
+
+
+def refuse_leaks(experiment: Experiment) -> None:
+    """Test images that are trained on with their labels would make the result too good."""
+    from ..check import leaks
+
+    found = leaks(experiment.split)
+    if found:
+        data = experiment.recipe.data
+        command = ["epass", "check", str(data["name"]), "--seed", str(experiment.recipe.seed)]
+        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
+            command += [flag, str(data[key])] if key in data else []
+        raise InputError(
+            f"{len(found):,} of {len(experiment.split.test):,} test images are among the labeled ones: remove them "
+            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
+        )
 
 
 def follow(

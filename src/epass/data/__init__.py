@@ -16,12 +16,14 @@ from .folder import open_folder
 from .images import Images, ImageSource, join
 from .sampling import Order, Shuffle
 from .splits import Split, balanced_split, divide, open_set_labels
+from .survey import ImageFile, Survey, survey_arrays, survey_folder
 
 __all__ = [
     "DATASETS",
     "BuiltIn",
     "Dataset",
     "Feed",
+    "ImageFile",
     "ImageSource",
     "Images",
     "Order",
@@ -29,6 +31,7 @@ __all__ = [
     "Selection",
     "Shuffle",
     "Split",
+    "Survey",
     "balanced_split",
     "divide",
     "from_arrays",
@@ -36,6 +39,8 @@ __all__ = [
     "open_dataset",
     "open_set_labels",
     "render",
+    "survey_arrays",
+    "survey_folder",
 ]
 
 

@@ -8,7 +8,7 @@ Two layouts are understood, both with folders of any depth inside a class:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,9 @@ from .resize import check_size
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
-class _Listing(NamedTuple):
+class Listing(NamedTuple):
+    """The files of a data set and their classes."""
+
     classes: list[str]
     train: list[Path]
     labels: list[int]  # of the training files
@@ -40,23 +42,29 @@ def open_folder(path: Path, image_size: int = 32, progress: Progress | None = No
     check_size(image_size)
     if not path.is_dir():
         raise InputError(f"There is no folder '{path}': give the folder that holds the images.")
-    files = _list(path)
+    files = list_files(path)
     pixels = decode_all(files.train + files.test, image_size, progress)
     train = Images(pixels[: len(files.train)], torch.tensor(files.labels))
     test = Images(pixels[len(files.train) :], torch.tensor(files.test_labels)) if files.test else None
+    return assemble(path, files.classes, train, test)
+
+
+def assemble(path: Path, classes: Sequence[str], train: Images, test: Images | None) -> Dataset:
+    """The data set of a folder whose images are decoded."""
     mean, std = channel_statistics(train.pixels)
     return Dataset(
         name=path.resolve().name,
-        classes=tuple(files.classes),
+        classes=tuple(classes),
         train=train,
         test=test,
         mean=mean,
         std=std,
-        augment={"padding": reflect_padding(image_size, 0.875), "horizontal_flip": True},
+        augment={"padding": reflect_padding(train.pixels.shape[-1], 0.875), "horizontal_flip": True},
     )
 
 
-def _list(path: Path) -> _Listing:
+def list_files(path: Path) -> Listing:
+    """The classes and the image files of a folder, none of which is opened."""
     folders = {entry.name: entry for entry in _visible(path) if entry.is_dir()}
     for folder in folders.values():
         _check_link(folder, path)
@@ -67,10 +75,10 @@ def _list(path: Path) -> _Listing:
             raise InputError(f"'{path}' has a folder '{name}' but none called 'labeled': put the classes in there.")
     classes, train, labels = _list_classes(path, path)
     _check_number(path, classes)
-    return _Listing(classes, train, labels, [], [])
+    return Listing(classes, train, labels, [], [])
 
 
-def _list_parts(path: Path, folders: dict[str, Path]) -> _Listing:
+def _list_parts(path: Path, folders: dict[str, Path]) -> Listing:
     classes, train, labels = _list_classes(folders["labeled"], path)
     _check_number(folders["labeled"], classes)
     if "unlabeled" in folders:
@@ -80,12 +88,12 @@ def _list_parts(path: Path, folders: dict[str, Path]) -> _Listing:
         train += unlabeled
         labels += [-1] * len(unlabeled)
     if "test" not in folders:
-        return _Listing(classes, train, labels, [], [])
+        return Listing(classes, train, labels, [], [])
     names, test, numbers = _list_classes(folders["test"], path)
     for name in names:
         if name not in classes:
             raise unknown("test class", name, classes)
-    return _Listing(classes, train, labels, test, [classes.index(names[number]) for number in numbers])
+    return Listing(classes, train, labels, test, [classes.index(names[number]) for number in numbers])
 
 
 def _list_classes(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
