@@ -78,7 +78,13 @@ def test_images_without_structure_are_left_out() -> None:
 def test_two_images_are_enough() -> None:
     one = photos(1)
     pairs, _ = near_pairs(torch.cat([one, brighter(one[0])[None]]), mirror=True)
-    assert len(pairs) <= 1  # the only pair is its own background, so it may not stand out
+    assert [(pair.first, pair.second) for pair in pairs] == [(0, 1)]
+
+
+def test_many_copies_of_few_images_are_found() -> None:
+    images = photos(10)
+    pairs, _ = near_pairs(torch.cat([images, torch.stack([brighter(image) for image in images])]), mirror=True)
+    assert {(pair.first, pair.second) for pair in pairs} == {(number, number + 10) for number in range(10)}
 
 
 def test_likeness_knows_neither_brightness_nor_contrast_but_structure() -> None:

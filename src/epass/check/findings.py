@@ -125,7 +125,7 @@ def assign(dataset: Dataset, labels: int | None, seed: int) -> list[Part]:
     train = Images(torch.arange(len(dataset.train)), dataset.train.labels)
     count = len(train) + (0 if dataset.test is None else len(dataset.test))
     test = None if dataset.test is None else Images(torch.arange(len(train), count), dataset.test.labels)
-    split = divide(replace(dataset, train=train, test=test), labels=labels, seed=seed, include_labeled=False)
+    split = divide(replace(dataset, train=train, test=test), labels=labels, seed=seed)
     parts: list[Part] = ["unlabeled"] * count
     for part, images in (("labeled", split.labeled), ("test", split.test)):
         for position in images.pixels.tolist():

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from .fingerprint import chunks
 
 ALIKE = 0.8  # of copies of CIFAR images at JPEG quality 40, 99.9 % reach it
+FEW = 100  # images: among fewer, a few copies are a large part of all pairs and would pass for chance
 TINY = 16  # pixels: below this side a shift by one of them is another image
 NOISE = 1.0  # variance of gray levels that means nothing: a clear sky is not compared grain by grain
 _PAIRS = 6000  # of images drawn to see how alike different ones are
@@ -40,6 +41,8 @@ def threshold(images: Tensor) -> float:
     reaches by chance.
     """
     count = len(images)
+    if count < FEW:
+        return ALIKE
     random = torch.Generator().manual_seed(0)  # a constant: a check finds the same every time
     first = torch.randint(count, (_PAIRS,), generator=random)
     second = (first + torch.randint(1, count, (_PAIRS,), generator=random)) % count
