@@ -44,11 +44,12 @@ ROOMS: dict[str, set[str]] = {
     "runs": set(),
     "report": {"runs", "evaluate"},
     "models": {"method", "methods", "networks", "parts", "recipe", "runs"},
+    "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE | {"bench", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
+    "cli": EDGE | {"bench", "check", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -70,6 +71,7 @@ LIBRARIES: dict[str, set[str]] = {
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib"},
     "models": {"torch", "safetensors"},
+    "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
     "bench": {"torch"},
     "testing": {"torch", "safetensors"},

@@ -12,6 +12,7 @@ import typer
 from ..cpu import prepare_cpu
 from ..errors import InputError
 from .bench import bench
+from .check import check
 from .compare import COMPARISONS, compare
 from .demo import demo
 from .download import download
@@ -40,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(rich_help_panel="Work")(demo)
+app.command(rich_help_panel="Work")(check)
 app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)

@@ -76,6 +76,12 @@ def train(
     device: Device = "auto",
     resume: Resume = False,
     force: Force = False,
+    allow_leak: Annotated[
+        bool,
+        typer.Option(
+            "--allow-leak", help="Train although test images are among the labeled ones.", rich_help_panel=WHAT
+        ),
+    ] = False,
     recipe: FromRecipe = None,
     settings: Settings = None,
 ) -> None:
@@ -97,11 +103,18 @@ def train(
         seed=seed,
         settings=tuple(settings or ()),
     )
-    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force)
+    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=allow_leak)
 
 
 def carry_out(
-    request: Request, *, budget: str | None, out: Path | None, device: str, resume: bool, force: bool
+    request: Request,
+    *,
+    budget: str | None,
+    out: Path | None,
+    device: str,
+    resume: bool,
+    force: bool,
+    allow_leak: bool,
 ) -> None:
     """Train what was asked for, or say why not."""
     seconds = parse_budget(budget) if budget is not None else None
@@ -125,7 +138,9 @@ def carry_out(
     console = screen()
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
-            experiment, seconds_per_step = prepare(request, base, device, seconds, console)
+            # whoever started a run that is resumed has decided about its leaks
+            allow_leak = allow_leak or (resume and home.exists())
+            experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
             follow(experiment, home, resume, force, seconds_per_step, console)
@@ -164,7 +179,7 @@ def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
 
 
 def prepare(
-    request: Request, base: Recipe, device: str, seconds: float | None, console: Console
+    request: Request, base: Recipe, device: str, seconds: float | None, allow_leak: bool, console: Console
 ) -> tuple[Experiment, float]:
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
     from ..data import open_dataset
@@ -180,11 +195,29 @@ def prepare(
             notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
         )
     experiment = build(recipe, place, dataset)
+    if not allow_leak:
+        refuse_leaks(experiment)
     pace = seconds_per_step(experiment)
     if seconds is not None:
         steps = max(1, int(TRAINING_SHARE * seconds / pace))
         experiment = build(compose(replace(request, steps=steps), base), place, dataset)
     return experiment, pace
+
+
+def refuse_leaks(experiment: Experiment) -> None:
+    """Test images that are trained on with their labels would make the result too good."""
+    from ..check import leaks
+
+    found = leaks(experiment.split)
+    if found:
+        data = experiment.recipe.data
+        command = ["epass", "check", str(data["name"]), "--seed", str(experiment.recipe.seed)]
+        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
+            command += [flag, str(data[key])] if key in data else []
+        raise InputError(
+            f"{len(found):,} of {len(experiment.split.test):,} test images are among the labeled ones: remove them "
+            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
+        )
 
 
 def follow(

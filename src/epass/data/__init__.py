@@ -24,6 +24,7 @@ from .resize import resized
 from .sampling import Order, Shuffle
 from .split_file import Positions, split_text
 from .splits import Protocol, Split, divide
+from .survey import ImageFile, Survey, survey_arrays, survey_folder
 from .tables import is_table, list_table
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Dataset",
     "Feed",
     "Format",
+    "ImageFile",
     "ImageSource",
     "Images",
     "Order",
@@ -42,6 +44,7 @@ __all__ = [
     "Selection",
     "Shuffle",
     "Split",
+    "Survey",
     "balanced_split",
     "closest",
     "divide",
@@ -54,6 +57,8 @@ __all__ = [
     "recognize",
     "render",
     "split_text",
+    "survey_arrays",
+    "survey_folder",
 ]
 
 

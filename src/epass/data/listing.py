@@ -109,6 +109,14 @@ def read_listing(
     split = len(listing.train)
     train = Images(pixels[:split], torch.tensor(listing.labels))
     test = Images(pixels[split:], torch.tensor(listing.test_labels)) if listing.test else None
+    names = [name_inside(file, listing.root) for file in files]
+    return assemble(listing, train, test, names[:split], names[split:])
+
+
+def assemble(
+    listing: Listing, train: Images, test: Images | None, train_names: Sequence[str], test_names: Sequence[str]
+) -> Dataset:
+    """The data set of images that are decoded."""
     mean, std = channel_statistics(train.pixels)
     return Dataset(
         name=listing.name,
@@ -117,13 +125,13 @@ def read_listing(
         test=test,
         mean=mean,
         std=std,
-        augment={"padding": reflect_padding(size, 0.875), "horizontal_flip": True},
-        train_names=tuple(_name(file, listing.root) for file in listing.train),
-        test_names=tuple(_name(file, listing.root) for file in listing.test),
+        augment={"padding": reflect_padding(train.pixels.shape[-1], 0.875), "horizontal_flip": True},
+        train_names=tuple(train_names),
+        test_names=tuple(test_names),
     )
 
 
-def _name(file: Place, root: Path) -> str:
+def name_inside(file: Place, root: Path) -> str:
     """The path of an image inside of its data set."""
     if isinstance(file, Path):
         return file.relative_to(root if root.is_dir() else root.parent).as_posix()
@@ -132,6 +140,6 @@ def _name(file: Place, root: Path) -> str:
 
 def _mark(file: Place, root: Path) -> str:
     """A text that is another one as soon as the file is."""
-    name, facts = _name(file, root), (file if isinstance(file, Path) else file.archive).stat()
+    name, facts = name_inside(file, root), (file if isinstance(file, Path) else file.archive).stat()
     # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
     return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import Epass
+from PIL import Image
+
+
+def pixels(count: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.random.default_rng(seed).integers(0, 255, (count, 8, 8), dtype=np.uint8)
+
+
+def save(path: Path, train_labels: list[int], **twins: int) -> None:
+    """40 images and a test set of 8, of which `test_3=5` is the training image 5."""
+    train, test = pixels(40), pixels(8, seed=1)
+    for name, number in twins.items():
+        test[int(name.removeprefix("test_"))] = train[number]
+    np.savez(
+        path, train_images=train, train_labels=np.array(train_labels), test_images=test, test_labels=np.arange(8) % 2
+    )
+
+
+HALF = [0, 1] * 10 + [-1] * 20
+
+
+def test_a_clean_data_set(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "clean.npz", HALF)
+
+    answer = epass("check", "clean.npz")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("No test image is among the labeled or unlabeled ones")
+    lines = [" ".join(line.split()) for line in answer.out.splitlines()]
+    assert "images 20 labeled, 20 unlabeled, 8 test" in lines
+    assert "leaks, labeled no test images" in lines
+    assert "side by side" not in answer.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.npz", "tiny.toml"]
+
+
+def test_a_leak_into_the_labeled_images_is_exit_code_one(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", HALF, test_3=5, test_4=30)
+
+    answer = epass("check", "leak.npz", "--out", "report.html")
+
+    assert (answer.code, answer.err) == (1, "")
+    assert "  test 3 (test, 1) = train 5 (labeled, 1), exact 1.00\n" in answer.out
+    assert "  test 4 (test, 0) = train 30 (unlabeled), exact 1.00\n" in answer.out
+    assert answer.out.endswith("Open the page: report.html\n")
+    assert "Test images among the labeled ones" in Path("report.html").read_text()
+
+
+def test_a_leak_into_the_unlabeled_images_is_said(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", HALF, test_4=30)
+
+    answer = epass("check", "leak.npz")
+
+    assert answer.code == 0
+    assert "Among the unlabeled images are copies of 1 test image" in answer.out
+
+
+def test_labels_and_seed_decide_what_is_labeled(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", [0, 1] * 20, test_3=5)
+
+    def part(seed: int) -> str:
+        answer = epass("check", "leak.npz", "--labels", "20", "--seed", str(seed), "--json")
+        found = json.loads(answer.out)
+        assert found["images"] == {"labeled": 20, "unlabeled": 20, "test": 8, "held_out": False}
+        assert (found["labels"], found["seed"]) == (20, seed)
+        (name,) = [name for name, leaks in found["leaks"].items() if leaks]
+        assert answer.code == int(name == "labeled")
+        assert found["serious"] is (name == "labeled")
+        return str(name)
+
+    assert {part(seed) for seed in range(6)} == {"labeled", "unlabeled"}
+
+
+def test_the_digits_are_clean(epass: Epass) -> None:
+    answer = epass("check", "digits", "--json")
+
+    assert answer.code == 0
+    found = json.loads(answer.out)
+    assert found["leaks"] == {"labeled": [], "unlabeled": []}
+    assert found["images"] == {"labeled": 1442, "unlabeled": 0, "test": 355, "held_out": False}
+    assert not any(group["contradicts"] for group in found["duplicates"])
+
+
+def test_a_folder_with_damaged_files_names_them_all(epass: Epass, tmp_path: Path) -> None:
+    for number, image in enumerate(pixels(30)):
+        place = tmp_path / "photos" / ("ab"[number % 2]) / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).resize((40, 40)).save(place)
+    for name in ("a/0.png", "b/1.png"):
+        (tmp_path / "photos" / name).write_text("nothing")
+
+    answer = epass("check", "photos")
+
+    assert answer.code == 1
+    assert "  a/0.png cannot be read (not an image): replace or remove it\n" in answer.out
+    assert "  b/1.png cannot be read (not an image): replace or remove it\n" in answer.out
+    assert "6 test (held out from the labeled images)" in answer.out
+
+
+def test_long_lists_are_cut(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", HALF, **{f"test_{number}": number for number in range(8)})
+
+    answer = epass("check", "leak.npz")
+
+    assert answer.out.count(" = train ") == 5
+    assert "  ... and 3 more\n" in answer.out
+    assert answer.out.endswith("To see the images side by side: --out report.html\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("digts",), "did you mean 'digits'?"),
+        (("photos/none",), "no file or folder 'photos/none'"),
+        (("digits", "--labels", "45"), "40 or 50"),
+        (("digits", "--seed", "-1", "--labels", "40"), "out of range"),
+        (("digits", "--out", "none/report.html"), "'none/report.html' cannot be written"),
+        (("digits", "--image-size", "2"), "too small"),
+        (("",), "data set, folder or file ''"),
+    ],
+)
+def test_a_mistake_in_a_check_is_one_sentence(
+    epass: Epass, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    answer = epass("check", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.count("\n") == 1
+    assert words in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
+
+
+def test_training_refuses_a_leak_unless_it_is_allowed(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", HALF, test_3=5)
+    line = ["train", "leak.npz", "--recipe", "tiny.toml", "--labels", "20", "--steps", "1", "--out", "run"]
+
+    refused = epass(*line)
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        "Error: 1 of 8 test images are among the labeled ones: remove them (see epass check "
+        f"{tmp_path / 'leak.npz'} --seed 0 --labels 20) or train all the same with --allow-leak.\n"
+    )
+    assert not Path("run").exists()
+    allowed = epass(*line, "--allow-leak")
+    assert allowed.code == 0, allowed.err
+    again = epass("train", "--resume", "--out", "run")  # the decision was made when the run was started
+    assert again.code == 0, again.err
+
+
+def test_training_accepts_test_images_among_the_unlabeled_ones(epass: Epass, tmp_path: Path) -> None:
+    save(tmp_path / "leak.npz", HALF, test_3=30)
+
+    answer = epass("train", "leak.npz", "--recipe", "tiny.toml", "--labels", "20", "--steps", "1", "--out", "run")
+
+    assert answer.code == 0, answer.err
