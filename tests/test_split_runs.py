@@ -15,7 +15,8 @@ from epass.cli.settings import Request, compose
 from epass.data import Dataset, join, open_dataset
 from epass.errors import InputError
 from epass.evaluate import open_set_accuracy, score
-from epass.experiment import build, check_recipe, load_model, predict, run, split_for
+from epass.experiment import build, check_recipe, predict, run, split_for
+from epass.models import load_model
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import load_run
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from epass.check import Findings, as_values, examine, facts, leaks, verdict, write_check
 from epass.check.duplicates import digests, exact_groups
 from epass.check.findings import assign, constant_images
-from epass.data import Dataset, Images, divide, from_arrays, open_dataset, open_folder, survey_arrays, survey_folder
+from epass.data import Dataset, Images, divide, from_arrays, open_dataset, survey_arrays, survey_folder
 from epass.errors import InputError
 
 CLASSES = ["cat", "dog"]
@@ -169,7 +169,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_read_as_for_training(folder: Path) -> None:
-    survey, dataset = survey_folder(folder, 32), open_folder(folder, 32)
+    survey, dataset = survey_folder(folder, 32), open_dataset(str(folder), image_size=32)
 
     assert torch.equal(survey.dataset.train.pixels, dataset.train.pixels)
     assert torch.equal(survey.dataset.train.labels, dataset.train.labels)
@@ -193,8 +193,8 @@ def test_every_damaged_file_is_named_and_the_others_are_read(folder: Path) -> No
     assert "labeled/cat/02.png" not in survey.train_names
     (folder / "labeled/cat/02.png").unlink()
     (folder / "unlabeled/20.png").unlink()
-    assert torch.equal(open_folder(folder, 32).train.pixels, survey.dataset.train.pixels)
-    assert torch.equal(open_folder(folder, 32).train.labels, survey.dataset.train.labels)
+    assert torch.equal(open_dataset(str(folder), image_size=32).train.pixels, survey.dataset.train.pixels)
+    assert torch.equal(open_dataset(str(folder), image_size=32).train.labels, survey.dataset.train.labels)
     found = examine(survey)
     assert found.serious
     assert verdict(found).startswith("Replace or remove 2 files")
