@@ -179,7 +179,11 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
             features = experiment.average((images.pixels.float() / 255 - digits.mean[0]) / digits.std[0]).features
         logits = experiment.method.open_logits(features)
         assert logits.shape == (355, 7)
-        assert 0 <= open_set_accuracy(logits, images.labels) <= 1
+        open_set = found.results["open_set"]
+        assert open_set["balanced_accuracy"] == pytest.approx(open_set_accuracy(logits, images.labels))
+        assert open_set["outliers"] == 355 - len(tested)
+    else:
+        assert "open_set" not in found.results
 
 
 def test_the_plan_shows_every_part_and_every_class(tmp_path: Path, digits: Dataset) -> None:

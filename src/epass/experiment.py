@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .augment import Policy, make_policies, normalize
-from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, open_dataset, render, split_text
+from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, join, open_dataset, render, split_text
 from .device import choose_device, choose_precision
 from .errors import InputError, unknown
-from .evaluate import score
+from .evaluate import open_set_accuracy, score
 from .method import Batch, Method, Outcome, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
 from .models import (
@@ -379,4 +379,12 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
+    open_logits = getattr(experiment.method, "open_logits", None)  # of a method that can say "none of these"
+    if experiment.split.outliers is not None and open_logits is not None:
+        everything = join(test, experiment.split.outliers)
+        features = look(net, everything, dataset, experiment.device).features
+        results["open_set"] = {
+            "balanced_accuracy": open_set_accuracy(open_logits(features).cpu(), everything.labels),
+            "outliers": len(experiment.split.outliers),
+        }
     home.write_json("results.json", results)

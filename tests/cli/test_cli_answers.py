@@ -206,7 +206,7 @@ def test_training_takes_original_files(epass: Epass, tmp_path: Path) -> None:
         labels = bytes([0, 0, 8, 1, 0, 0, 0, 40]) + bytes(number // 20 for number in range(40))
         (tmp_path / f"runes/{part}-labels-idx1-ubyte").write_bytes(labels)
 
-    answer = epass("train", "runes", "--labels", "8", "--steps", "20", "--set", "plan.labeled_batch=4")
+    answer = epass("train", "runes", "--labels", "8", "--steps", "20", "--set", "plan.labeled_batch=4", "--allow-leak")
 
     assert answer.code == 0, answer.err
     assert "runes, 2 classes" in answer.out

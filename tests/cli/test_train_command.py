@@ -220,7 +220,7 @@ def test_the_columns_of_a_table_are_named_in_the_recipe(epass: Epass, tmp_path: 
         Image.new("L", (8, 8), 100 * (number % 2)).save(tmp_path / f"{number}.png")
         lines.append(f"{number}.png,{'ab'[number % 2]}")
     (tmp_path / "own.csv").write_text("\n".join(lines))
-    words = ["train", "own.csv", "--steps", "2", "--set", "plan.labeled_batch=2", "--out", "own"]
+    words = ["train", "own.csv", "--steps", "2", "--set", "plan.labeled_batch=2", "--out", "own", "--allow-leak"]
     answer = epass(*words)
     assert (answer.code, "'where', 'who'" in answer.err, "data.path_column" in answer.err) == (2, True, True)
     answer = epass(*words, "--set", "data.path_column=where", "--set", "data.label_column=who")
