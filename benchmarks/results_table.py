@@ -1,57 +1,91 @@
-"""Write the tables of README.md and docs/results/README.md from docs/results/cifar10.csv.
+"""Write what docs/results/*.csv say into the pages that quote them.
 
     python benchmarks/results_table.py
 
-A table stands between two comments, `<!-- cifar10.csv -->` and `<!-- end -->`, and nobody edits it by hand.
+The table of CIFAR-10 runs stands between the comments `<!-- cifar10.csv -->` and `<!-- end -->`, and the line about the
+digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean, pstdev
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results" / "README.md")
+RESULTS = ROOT / "docs" / "results"
+METHODS = ROOT / "docs" / "methods"
+FRONT = ROOT / "README.md"
 NAMES = {"simmatch": "SimMatch", "comatch": "CoMatch", "fixmatch": "FixMatch", "supervised": "labels only"}
 BANKS = {"": "", "embedding": ", every embedding normalized", "batch": ", bank normalized over the batch as published"}
-HEAD = (
-    "run",
-    "steps",
-    "test error, last",
-    "best on test",
-    "ECE",
-    "pseudo-labels used",
-    "of these right",
-    "ms per step",
-)
+COLUMNS = {
+    "error_last": "test error, last",
+    "error_best_on_test": "best on test",
+    "ece": "ECE",
+    "coverage": "pseudo-labels used",
+    "quality": "of these right",
+}
 
 
-def table() -> str:
-    """One row of the table per row of the file."""
-    with (ROOT / "docs" / "results" / "cifar10.csv").open(encoding="utf-8", newline="") as file:
-        rows = [cells(row) for row in csv.DictReader(file)]
-    lines = [HEAD, ("---",) * len(HEAD), *rows]
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of a file of results."""
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cifar10_table(*, failures: bool) -> str:
+    """One row per run, those of ideas that failed only where they are explained."""
+    lines = [("run", "steps", *COLUMNS.values(), "ms per step")]
+    lines.append(("---",) * len(lines[0]))
+    for row in rows("cifar10.csv"):
+        skipped = row["target_gradients"] == "skipped"
+        if skipped and not failures:
+            continue
+        name = NAMES[row["method"]]
+        name += f" + EPASS ({row['projectors']})" if int(row["projectors"]) > 1 else ""
+        name += BANKS[row["bank_normalization"]] + (", weak views not in the backward pass" if skipped else "")
+        scores = (f"{row[key]} %" for key in COLUMNS)
+        lines.append((name, f"{int(row['steps']):,}", *scores, row["ms_per_step"]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cells(row: dict[str, str]) -> tuple[str, ...]:
-    """What a page shows of a run."""
-    name = NAMES[row["method"]]
-    name += f" + EPASS ({row['projectors']})" if int(row["projectors"]) > 1 else ""
-    name += BANKS[row["bank_normalization"]]
-    name += ", weak views not in the backward pass" if row["target_gradients"] == "skipped" else ""
-    percents = [f"{row[key]} %" for key in ("error_last", "error_best_on_test", "ece", "coverage", "quality")]
-    return (name, f"{int(row['steps']):,}", *percents, row["ms_per_step"])
+def digits_line(method: str) -> str:
+    """The error of a method on the digits, with several projectors too where it has them."""
+    found = rows("digits.csv")
 
+    def spread(name: str, projectors: str) -> str | None:
+        errors = [
+            100 * float(row["error_last"])
+            for row in found
+            if row["method"] == name and (row["projectors"] or "1") == projectors
+        ]
+        return f"{fmean(errors):.1f} ± {pstdev(errors):.1f} %" if errors else None
 
-def written(text: str) -> str:
-    """A page with the table of today."""
-    return re.sub(
-        r"(<!-- cifar10.csv -->\n).*?(<!-- end -->)", lambda found: found[1] + table() + found[2], text, flags=re.S
+    alone, ensemble = spread(method, "1"), spread(method, "3")
+    text = f"{alone} test error" + (f", with three projectors {ensemble}" if ensemble else "")
+    against = "" if method == "supervised" else f"; labels only {spread('supervised', '1')}"
+    return (
+        f"**Measured** on the digits with 40 labels, 600 steps, three seeds: {text}{against}.\n"
+        "[All methods](../results/digits.md) stand beside it.\n"
     )
 
 
+def pages() -> Iterator[tuple[Path, str, str]]:
+    """Every page with the comment that begins a quote and what must stand there."""
+    yield FRONT, "cifar10.csv", cifar10_table(failures=False)
+    yield RESULTS / "README.md", "cifar10.csv", cifar10_table(failures=True)
+    for method in sorted({row["method"] for row in rows("digits.csv")} - {"fully_supervised"}):
+        yield METHODS / f"{method}.md", "digits.csv", digits_line(method)
+
+
+def written(text: str, comment: str, quote: str) -> str:
+    """A page with the quote of today."""
+    place = re.compile(rf"(<!-- {re.escape(comment)} -->\n).*?(<!-- end -->)", re.S)
+    return place.sub(lambda found: found[1] + quote + found[2], text)
+
+
 if __name__ == "__main__":
-    for page in PAGES:
-        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page, comment, quote in pages():
+        page.write_text(written(page.read_text(encoding="utf-8"), comment, quote), encoding="utf-8")

@@ -376,10 +376,12 @@ def test_the_projector_has_a_page_with_its_arguments() -> None:
 
 def test_tables_of_results_are_those_of_the_file() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_table.py"))
-    for page in script["PAGES"]:
+    quoting = list(script["pages"]())
+    assert len(quoting) > len(METHODS)
+    for page, comment, quote in quoting:
         text = page.read_text("utf-8")
-        assert "<!-- cifar10.csv -->" in text
-        assert script["written"](text) == text, "run python benchmarks/results_table.py"
+        assert f"<!-- {comment} -->" in text, page
+        assert script["written"](text, comment, quote) == text, f"{page}: run python benchmarks/results_table.py"
 
 
 def test_the_front_page_names_every_method() -> None:
