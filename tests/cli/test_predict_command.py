@@ -113,6 +113,19 @@ def test_other_shapes(epass: Epass, trained: Trained, tmp_path: Path, kind: str)
     assert [int(row["prediction"]) for row in rows()] == probabilities(trained.folder).argmax(1)[: len(names)].tolist()
 
 
+def test_the_table_follows_the_names_over_many_chunks(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    save_digits(tmp_path / "new", 1)
+    image = (tmp_path / "new" / "0" / "000.png").read_bytes()
+    names = [f"{number:04d}.png" for number in range(1100)]
+    with zipfile.ZipFile(tmp_path / "new.zip", "w") as zipped:
+        for name in reversed(names):
+            zipped.writestr(name, image)
+
+    assert epass("predict", trained.folder, "new.zip").code == 0
+
+    assert [row["file"] for row in rows()] == names
+
+
 def test_unreadable_images_are_left_out(epass: Epass, trained: Trained, tmp_path: Path) -> None:
     save_digits(tmp_path / "new", 12)
     for name in ("002", "007"):

@@ -86,6 +86,12 @@ def test_chunks_hold_no_more_than_asked(photos: Path) -> None:
     assert told == [(3, 4), (4, 4)]
 
 
+def test_a_chunk_of_an_archive_is_in_the_order_of_the_names(photos: Path) -> None:
+    chunks = find_images(pack(photos, photos.parent / "p.zip")).chunks(8, 3, rows=3)
+
+    assert [chunk.positions for chunk in chunks] == [[1, 2, 3], [0]]  # the archive holds the last one first
+
+
 def test_a_chunk_is_decoded_when_it_is_asked_for(photos: Path) -> None:
     chunks = find_images(photos).chunks(8, 3, rows=2)
     next(chunks)
