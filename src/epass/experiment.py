@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from .augment import Policy, make_policies, normalize
 from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, join, open_dataset, render, split_text
+from .data.dataset import Scale
 from .device import choose_device, choose_precision
 from .errors import InputError, unknown
 from .evaluate import open_set_accuracy, score
@@ -248,15 +249,15 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     return make_policies(**settings)
 
 
-def predict(net: nn.Module, images: Images, dataset: Dataset, device: torch.device, rows: int = 512) -> Tensor:
-    """(N, C) float32 logits on the CPU, of images that are not augmented."""
-    return look(net, images, dataset, device, rows).logits.cpu()
+def predict(net: nn.Module, images: Images, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
+    """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
+    return look(net, images, scale, device, rows).logits.cpu()
 
 
 @torch.no_grad()
-def look(net: nn.Module, images: Images, dataset: Dataset, device: torch.device, rows: int = 512) -> Prediction:
+def look(net: nn.Module, images: Images, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
     """What a network says about images that are not augmented."""
-    mean, std = torch.tensor(dataset.mean, device=device), torch.tensor(dataset.std, device=device)
+    mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in torch.split(images.pixels, rows)]
     return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))
 

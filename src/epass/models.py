@@ -17,7 +17,7 @@ from .networks import make_network
 from .parts.pretrained import BACKBONE, PROJECTOR, take_over
 from .parts.projector import ProjectorEnsemble
 from .recipe import Recipe
-from .runs import PRETRAINED, load_run
+from .runs import PRETRAINED, WEIGHTS, load_run
 
 
 def start_settings(*, weights: str) -> None:
@@ -111,10 +111,11 @@ def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The trained network of a run folder, on the CPU, and what model.json says about it."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    model = load_run(folder).model
-    if model is None:
+    model, file = load_run(folder).model, Path(folder) / WEIGHTS
+    if model is None or not file.is_file():
         raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
     classifier = make_network(
         model["net"]["name"],
@@ -130,5 +131,8 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         projector = [ProjectorEnsemble(width, **(model["projector"] or {}))] if reads_embedding else []
         adapt: Callable[..., nn.Module] = WRAPPERS[wrapper["name"]].adapt
         net = adapt(net, *projector)
-    net.load_state_dict(load_file(Path(folder) / "model.safetensors"))
+    try:
+        net.load_state_dict(load_file(file))
+    except SafetensorError as problem:
+        raise InputError(f"'{file}' is damaged ({problem}): train again or copy it again.") from None
     return net.eval(), model

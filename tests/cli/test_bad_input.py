@@ -116,13 +116,6 @@ def test_evaluate_names_the_classes_that_differ(epass: Epass, trained: Trained, 
     assert_refused(epass("evaluate", trained.folder, "--data", "three.npz"), "lacks 3, 4, 5, 6, 7, 8, 9")
 
 
-def test_evaluate_names_the_channels_that_differ(epass: Epass, trained: Trained, tmp_path: Path) -> None:
-    labels = np.arange(20) % 10
-    np.savez(tmp_path / "color.npz", train_images=np.zeros((20, 8, 8, 3), dtype=np.uint8), train_labels=labels)
-
-    assert_refused(epass("evaluate", trained.folder, "--data", "color.npz"), "3 channels", "takes 1")
-
-
 def test_a_place_that_cannot_be_written_is_no_traceback(epass: Epass) -> None:
     answer = epass(*TINY, "--out", "tiny.toml/run")
 

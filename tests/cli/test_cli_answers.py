@@ -17,7 +17,7 @@ def test_help_teaches(epass: Epass) -> None:
     answer = epass("--help")
 
     assert answer.code == 0
-    for command in ("train", "compare", "evaluate", "methods", "networks", "datasets", "recipes"):
+    for command in ("train", "compare", "evaluate", "predict", "methods", "networks", "datasets", "recipes"):
         assert f"│ {command} " in answer.out
     for line in ("epass train digits --labels 40", "epass train photos/ --budget 10m", "epass evaluate runs/"):
         assert line in answer.out
@@ -75,6 +75,21 @@ def test_evaluate_on_other_images_of_the_same_classes(
     found = json.loads(answer.out)
     assert found["images"] == len(logits)
     assert found["scores"]["error"] == pytest.approx((logits.argmax(1) != labels[1::2]).mean())
+
+
+def test_evaluate_makes_color_images_gray_for_a_gray_model(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    from epass.data import open_dataset
+
+    test = open_dataset("digits").test
+    assert test is not None
+    color = np.repeat(test.pixels.numpy(), 3, axis=1)
+    np.savez(tmp_path / "color.npz", train_images=color, train_labels=test.labels.numpy())
+
+    answer = epass("evaluate", trained.folder, "--data", "color.npz", "--json")
+
+    assert answer.code == 0, answer.err
+    own = json.loads((trained.folder / "results.json").read_text())["last"]
+    assert json.loads(answer.out)["scores"] == pytest.approx(own)
 
 
 def test_a_run_without_a_model_cannot_be_evaluated(epass: Epass, trained: Trained, tmp_path: Path) -> None:

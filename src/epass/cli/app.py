@@ -18,6 +18,7 @@ from .demo import demo
 from .download import download
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
+from .predict import predict
 from .pretrain import pretrain
 from .screen import complain
 from .train import train
@@ -30,7 +31,9 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]epass compare digits --methods all[/]              every method, one table
 
-[cyan]epass evaluate runs/digits-simmatch-epass-0[/]     all scores of a model"""
+[cyan]epass evaluate runs/digits-simmatch-epass-0[/]     all scores of a model
+
+[cyan]epass predict runs/photos-simmatch-0 new/[/]       the classes of new images"""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,6 +49,7 @@ app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.command(rich_help_panel="Work")(evaluate)
+app.command(rich_help_panel="Work")(predict)
 app.command(rich_help_panel="Work")(bench)
 app.command(rich_help_panel="Work")(download)
 for listing in (methods, networks, datasets, recipes):

@@ -78,10 +78,10 @@ def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, Images]:
 
 
 def other_test(name: str, model: dict[str, Any], progress: Progress | None) -> tuple[Dataset, Images]:
-    """The test images of another data set, or all its labeled ones, with the class numbers of the model."""
+    """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
-    from ..data import Images, open_dataset
+    from ..data import Images, open_dataset, with_channels
 
     dataset = open_dataset(name, image_size=model["height"], progress=progress)
     classes: list[str] = model["classes"]
@@ -89,14 +89,11 @@ def other_test(name: str, model: dict[str, Any], progress: Progress | None) -> t
         missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))
         facts = [f"{verb} {some(names)}" for verb, names in (("lacks", missing), ("adds", extra)) if names]
         raise InputError(f"'{name}' has other classes than the model: it {' and '.join(facts)}.")
-    channels = dataset.train.pixels.shape[1]
-    if channels != model["channels"]:
-        raise InputError(f"'{name}' has images of {channels} channels, but the model takes {model['channels']}.")
     test = dataset.test
     if test is None:
         test = dataset.train.select(torch.nonzero(dataset.train.labels >= 0).flatten())
     number = torch.tensor([classes.index(label) for label in dataset.classes])
-    return dataset, Images(test.pixels, number[test.labels])
+    return dataset, Images(with_channels(test.pixels, model["channels"]), number[test.labels])
 
 
 def some(names: list[str], most: int = 10) -> str:

@@ -10,12 +10,14 @@ from pathlib import Path
 from ..errors import InputError, unknown
 from .archives import is_archive, list_archive
 from .arrays import from_arrays, open_npz
-from .dataset import Dataset
+from .channels import with_channels
+from .dataset import Dataset, Normalization
 from .decode import Progress
 from .digits import open_digits
 from .feed import Feed, Selection, render
 from .folder import list_folder
 from .formats import FORMATS, Format, closest, recognize
+from .found import Chunk, FoundImages, find_images
 from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
 from .listing import Notice, read_listing
@@ -31,12 +33,15 @@ __all__ = [
     "DATASETS",
     "FORMATS",
     "BuiltIn",
+    "Chunk",
     "Dataset",
     "Feed",
     "Format",
+    "FoundImages",
     "ImageFile",
     "ImageSource",
     "Images",
+    "Normalization",
     "Order",
     "Positions",
     "Progress",
@@ -48,6 +53,7 @@ __all__ = [
     "balanced_split",
     "closest",
     "divide",
+    "find_images",
     "from_arrays",
     "from_huggingface",
     "join",
@@ -59,6 +65,7 @@ __all__ = [
     "split_text",
     "survey_arrays",
     "survey_folder",
+    "with_channels",
 ]
 
 

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 
 from ..errors import InputError
 from .decode import Packed
-from .folder import list_layout
+from .folder import list_layout, walk
 from .listing import Listing, Member, Place
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -63,7 +63,13 @@ def list_archive(path: Path) -> Listing:
         root = entries[0]
     ending = next(ending for ending in ENDINGS if path.name.lower().endswith(ending))
     listing = list_layout(root, path.name[: -len(ending)], path)
-    return replace(listing, read=_read)
+    return replace(listing, read=read_members)
+
+
+def list_archived(path: Path) -> list[Place]:
+    """Every image in an archive, wherever it lies in there."""
+    root = _tree(path)
+    return list(walk(root, root))
 
 
 def _tree(path: Path) -> Member:
@@ -105,7 +111,7 @@ def _refused(path: Path, found: _Found, reason: str) -> InputError:
     return InputError(f"'{found.name}' in '{path}' {reason}: make the archive again from plain folders and images.")
 
 
-def _read(files: Sequence[Place]) -> Iterator[tuple[int, Packed]]:
+def read_members(files: Sequence[Place]) -> Iterator[tuple[int, Packed]]:
     """The members in the order in which they lie in their archive: compressed ones cannot be read in any other."""
     position = {file.path: number for number, file in enumerate(files) if isinstance(file, Member)}
     (path,) = {file.archive for file in files if isinstance(file, Member)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,13 @@ from torch import Tensor
 from .images import Images
 
 _CHUNK = 4096  # images per chunk: bounds the extra memory of a pass over a large set
+
+
+class Normalization(NamedTuple):
+    """What a model subtracts from pixels in [0, 1] and divides them by, per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +35,9 @@ class Dataset:
     train_names: tuple[str, ...] = ()  # of the images, where they are files: paths inside of the data set
     test_names: tuple[str, ...] = ()
     folds: tuple[tuple[int, ...], ...] = ()  # published lists of labeled images: positions in `train`
+
+
+Scale = Dataset | Normalization
 
 
 def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

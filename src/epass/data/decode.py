@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -48,27 +49,52 @@ def decode_all(
     `images` is asked for the next one only when a thread will soon be free, so that it may read them one by one.
     """
     pixels = torch.empty(count, 3, image_size, image_size, dtype=torch.uint8)
+    with _silent(), closing(_in_threads(images, image_size)) as decoding:
+        for done, (position, _, image) in enumerate(decoding, 1):
+            pixels[position] = image.result()
+            if progress is not None:
+                progress(done, count)
+    return pixels
+
+
+def decode_readable(
+    images: Iterable[tuple[int, Path | Packed]], image_size: int
+) -> tuple[dict[int, Tensor], dict[int, str]]:
+    """The images that can be read, as uint8 (3, image_size, image_size), and why the others cannot, by position."""
+    readable: dict[int, Tensor] = {}
+    reasons: dict[int, str] = {}
+    with _silent(), closing(_in_threads(images, image_size)) as decoding:
+        for position, source, image in decoding:
+            try:
+                readable[position] = image.result()
+            except InputError as problem:
+                reasons[position] = without_name(problem, source)
+    return readable, reasons
+
+
+def without_name(problem: InputError, source: Path | Packed) -> str:
+    """What `decode` says about an image, to be put behind its name."""
+    return str(problem).removeprefix(f"The image '{source}' ").rstrip(".")
+
+
+def _silent() -> warnings.catch_warnings[None]:
+    """What Pillow only warns of, such as odd EXIF data, changes no pixel."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def _in_threads(
+    images: Iterable[tuple[int, Path | Packed]], image_size: int
+) -> Generator[tuple[int, Path | Packed, Future[Tensor]]]:
+    """Images on their way through `decode`, in their order; Pillow lets other threads run while it decodes."""
     threads = min(8, os.cpu_count() or 1)  # more than a few only wait for each other
-    waiting: deque[tuple[int, Future[Tensor]]] = deque()
-    done = 0
-
-    def finish_one() -> None:
-        nonlocal done
-        position, image = waiting.popleft()
-        pixels[position] = image.result()
-        done += 1
-        if progress is not None:
-            progress(done, count)
-
-    # Pillow lets other threads run while it decodes. What it only warns of, such as odd EXIF data, changes no pixel.
-    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(threads) as pool:
+    waiting: deque[tuple[int, Path | Packed, Future[Tensor]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
         for position, image in images:
             if len(waiting) == 4 * threads:
-                finish_one()
-            waiting.append((position, pool.submit(decode, image, image_size)))
+                yield waiting.popleft()
+            waiting.append((position, image, pool.submit(decode, image, image_size)))
         while waiting:
-            finish_one()
-    return pixels
+            yield waiting.popleft()
 
 
 def decode(source: Path | Packed, image_size: int) -> Tensor:

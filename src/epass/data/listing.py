@@ -50,7 +50,8 @@ Place = Path | Member
 Read = Callable[[Sequence[Place]], Iterable[tuple[int, Path | Packed]]]  # images with their positions, in any order
 
 
-def _from_disk(files: Sequence[Place]) -> Iterable[tuple[int, Path | Packed]]:
+def from_disk(files: Sequence[Place]) -> Iterable[tuple[int, Path | Packed]]:
+    """Files that need no opening of anything around them."""
     return ((position, file) for position, file in enumerate(files) if isinstance(file, Path))
 
 
@@ -65,7 +66,7 @@ class Listing:
     labels: list[int]  # of the training images
     test: list[Place] = field(default_factory=list)
     test_labels: list[int] = field(default_factory=list)
-    read: Read = _from_disk
+    read: Read = from_disk
 
 
 def number_classes(names: Iterable[str]) -> list[str]:

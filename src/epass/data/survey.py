@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .dataset import Dataset
-from .decode import Progress, decode
+from .decode import Progress, decode, without_name
 from .folder import list_folder
 from .images import Images
 from .listing import assemble
@@ -99,7 +99,7 @@ def _look(path: Path, root: Path, image_size: int) -> tuple[Tensor, ImageFile] |
     try:
         pixels = decode(path, image_size)
     except InputError as problem:
-        return str(problem).removeprefix(f"The image '{path}' ").rstrip(".")
+        return without_name(problem, path)
     with Image.open(path) as file:  # reads the header only
         return pixels, ImageFile(_name(path, root), *file.size, file.mode)
 

@@ -34,10 +34,11 @@ def is_table(path: Path) -> bool:
 
 def list_table(path: Path, path_column: str | None = None, label_column: str | None = None) -> Listing:
     """The images that a table names; without column names, the first column with a usual name is taken."""
-    table = _open_parquet(path) if path.suffix.lower() == ".parquet" else _open_csv(path)
+    table = _open(path)
+    advice = "say which one it is with data.{}_column"
     chosen = [
-        _column(path, table.columns, "path", path_column, PATH_NAMES),
-        _column(path, table.columns, "label", label_column, LABEL_NAMES),
+        _column(path, table.columns, path_column, PATH_NAMES, advice.format("path")),
+        _column(path, table.columns, label_column, LABEL_NAMES, advice.format("label")),
         *[name for name in table.columns if name.lower() == "split"][:1],
     ]
     cells = [
@@ -74,7 +75,23 @@ def list_table(path: Path, path_column: str | None = None, label_column: str | N
     )
 
 
-def _column(path: Path, columns: list[str], kind: str, chosen: str | None, usual: Sequence[str]) -> str:
+def list_named(path: Path, path_column: str | None = None) -> list[Place]:
+    """The images that a table names, a file for every row, whatever their labels and splits.
+
+    `path_column` is what the column of paths may be called besides its usual names.
+    """
+    table = _open(path)
+    chosen = path_column if path_column in table.columns else None
+    name = _column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
+    (cells,) = table.take([name])
+    return [_locate(path, _text(path, name, cell), line) for line, cell in zip(table.lines, cells, strict=True)]
+
+
+def _open(path: Path) -> _Table:
+    return _open_parquet(path) if path.suffix.lower() == ".parquet" else _open_csv(path)
+
+
+def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[str], advice: str) -> str:
     """The column that was chosen or, without a choice, the first one with a usual name."""
     if chosen is not None:
         one_of(f"column of '{path}'", chosen, columns)
@@ -84,8 +101,7 @@ def _column(path: Path, columns: list[str], kind: str, chosen: str | None, usual
         if name in lower:
             return lower[name]
     raise InputError(
-        f"No column of '{path}' is called '{usual[0]}' or the like, only {', '.join(map(repr, columns))}: "
-        f"say which one it is with data.{kind}_column."
+        f"No column of '{path}' is called '{usual[0]}' or the like, only {', '.join(map(repr, columns))}: {advice}."
     )
 
 
