@@ -44,7 +44,7 @@ from epass.experiment import check_recipe, data_settings
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.models import start_settings
 from epass.networks import start_from
-from epass.recipe import arguments, parse_recipe, toml_value
+from epass.recipe import arguments, parse_recipe, recipe_families, toml_value
 from epass.runs.folder import FILES, PRETRAINED
 from epass.train.schedule import Plan
 
@@ -410,6 +410,11 @@ def test_the_recipe_page_lists_every_flag() -> None:
     flags = flags - {"--data", "--settings", "--start"} | {"DATA", "--set", "--from"}
     rows = table((DOCS / "recipes.md").read_text("utf-8"), "flag")
     assert {names_in(row[0])[0] for row in rows} == flags
+
+
+def test_the_recipe_page_lists_every_family() -> None:
+    rows = table((DOCS / "recipes.md").read_text("utf-8"), "family")
+    assert sorted(name.removesuffix("-") for row in rows for name in names_in(row[0])) == sorted(recipe_families())
 
 
 def test_the_evaluation_page_defines_every_score() -> None:

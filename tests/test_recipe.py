@@ -17,7 +17,7 @@ import pytest
 from epass.augment import make_policies
 from epass.errors import InputError
 from epass.experiment import check_recipe, data_settings, without
-from epass.methods import METHODS, PRETRAINING
+from epass.methods import METHODS, PRETRAINING, WRAPPERS
 from epass.networks import NETWORKS
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import (
@@ -31,6 +31,7 @@ from epass.recipe import (
     parse_recipe,
     parse_setting,
     read_recipe,
+    recipe_families,
     toml_value,
 )
 from epass.train.schedule import Plan
@@ -91,6 +92,17 @@ def test_built_in_recipes_cover_every_method_under_its_own_name() -> None:
     assert {name.partition("-")[2] for name in builtin_recipes()} == set(METHODS | PRETRAINING)
     for name in builtin_recipes():
         assert read_recipe(name).method["name"] == name.partition("-")[2]
+
+
+def test_a_family_has_one_kind_of_data_and_says_what_is_around_its_methods() -> None:
+    families = recipe_families()
+    assert [name for names in families.values() for name in names] == list(builtin_recipes())
+    for family, names in families.items():
+        assert re.fullmatch(r"[a-z0-9_]+", family)
+        found = [read_recipe(name) for name in names]
+        assert len({(recipe.data.get("name"), recipe.data.get("image_size")) for recipe in found}) == 1
+        around = {(recipe.wrapper or {}).get("name") for recipe in found}
+        assert around == {next((name for name in WRAPPERS if family.endswith(f"_{name}")), None)}
 
 
 AWKWARD = [
@@ -247,7 +259,10 @@ def test_a_recipe_is_read_by_name_or_from_a_file(tmp_path: Path, monkeypatch: py
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     assert refusal(read_recipe, "digits-simatch") == "Unknown recipe 'digits-simatch': did you mean 'digits-simmatch'?"
-    assert refusal(read_recipe, "qqq").startswith("Unknown recipe 'qqq': choose one of: cifar10-adamatch, ")
+    assert refusal(read_recipe, "qqq").startswith(
+        "Unknown recipe 'qqq': it is called FAMILY-METHOD, digits-simmatch for one, with one of the families cifar10, "
+    )
+    assert "did you mean 'digits-" in refusal(read_recipe, "digits")  # a family is no recipe
     assert refusal(read_recipe, "no/such.toml") == "There is no recipe file no/such.toml."
     assert refusal(read_recipe, str(tmp_path / "folder.toml")).startswith("There is no recipe file ")
     (tmp_path / "broken.toml").write_text("format = ")

@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def read_recipe(name_or_file: str) -> Recipe:
     if name_or_file in builtin_recipes():
         path = builtin_recipes()[name_or_file]
     elif path.suffix != ".toml":
-        raise unknown("recipe", name_or_file, builtin_recipes())
+        raise unknown_recipe(name_or_file)
     elif not path.is_file():
         raise InputError(f"There is no recipe file {path}.")
     try:
@@ -114,6 +115,28 @@ def read_recipe(name_or_file: str) -> Recipe:
 def builtin_recipes() -> dict[str, Path]:
     """The recipes that come with the package, by name."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
+
+
+def recipe_families() -> dict[str, list[str]]:
+    """The names of the built-in recipes by what stands before the method: one protocol each, `cifar10` for one."""
+    families: dict[str, list[str]] = {}
+    for name in builtin_recipes():
+        families.setdefault(name.partition("-")[0], []).append(name)
+    return families
+
+
+def unknown_recipe(name: str, *others: str) -> InputError:
+    """The error for a name that is none of the built-in recipes or `others`: the near miss or, if none, the families.
+
+    The recipes are too many to list them all.
+    """
+    choices = [*builtin_recipes(), *others]
+    if get_close_matches(name, choices, n=1):
+        return unknown("recipe", name, choices)
+    return InputError(
+        f"Unknown recipe '{name}': it is called FAMILY-METHOD, digits-simmatch for one, with one of the families "
+        f"{', '.join(recipe_families())}."
+    )
 
 
 def parse_recipe(text: str, origin: str) -> Recipe:

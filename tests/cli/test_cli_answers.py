@@ -238,9 +238,29 @@ def test_recipes(epass: Epass) -> None:
     answer, found = epass("recipes"), json.loads(epass("recipes", "--json").out)
 
     assert found["digits-simmatch"]["method.name"] == "simmatch"
-    for name, recipe in found.items():
-        assert name in answer.out
-        assert recipe["source"]
+    assert all(recipe["source"] for recipe in found.values())
+    methods = {recipe["method.name"] for recipe in found.values()}
+    rows = {line.split()[0]: line for line in answer.out.splitlines() if line}
+    for family in {name.partition("-")[0] for name in found}:
+        here = [recipe["method.name"] for name, recipe in found.items() if name.partition("-")[0] == family]
+        listed = "all of epass methods" if set(here) == methods else ", ".join(here)
+        assert rows[family].rstrip().endswith(f"   {listed}")
+    assert rows["digits"].split()[1:3] == ["digits", "small"]
+    assert rows["folder"].split()[1:3] == ["your", "own"]
+    assert rows["cifar100"].split()[1:3] == ["cifar-100-python", "wrn-28-8"]  # IOMatch has another network
+    assert "all of epass methods" in rows["digits"]
+    assert len(answer.out.splitlines()) < 30
+
+
+def test_the_recipes_of_a_family(epass: Epass) -> None:
+    answer, found = epass("recipes", "cifar10lt"), json.loads(epass("recipes", "cifar10lt", "--json").out)
+
+    assert {name.partition("-")[0] for name in found} == {"cifar10lt"}  # and not cifar10lt_abc
+    rows = answer.out.splitlines()[1:]
+    for row, (name, recipe) in zip(rows, found.items(), strict=False):
+        assert row.split() == [name, *recipe["source"].split()]
+    assert rows[len(found)] == ""
+    assert "did you mean 'cifar10lt'?" in epass("recipes", "cifar10tl").err
 
 
 def test_one_recipe_is_a_file_that_can_be_used(epass: Epass, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, unknown
-from ..recipe import arguments, builtin_recipes, describe, read_recipe, toml_value
+from ..recipe import arguments, builtin_recipes, describe, read_recipe, recipe_families, toml_value, unknown_recipe
 from .screen import screen, show_facts, show_json, show_table
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -202,25 +202,44 @@ def show_format(name: str, json: bool) -> None:
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe as TOML.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print this recipe as TOML, or list those of this family.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List the recipes, or print one."""
-    known = builtin_recipes()
-    if name is not None and name not in known:
-        raise unknown("recipe", name, known)
-    found = {key: read_recipe(key) for key in (known if name is None else [name])}
+    """List the families of recipes, the recipes of one, or print a recipe. Recipes are called FAMILY-METHOD."""
+    known, families = builtin_recipes(), recipe_families()
+    if name is not None and name not in (*known, *families):
+        raise unknown_recipe(name, *families)
+    chosen = list(known) if name is None else families.get(name, [name])
     if json:
+        found = {key: read_recipe(key) for key in chosen}
         show_json({key: {"source": recipe.source, **recipe.flat()} for key, recipe in found.items()})
-    elif name is not None:
+    elif name in known:
         print(known[name].read_text(encoding="utf-8"), end="")
-    else:
-        rows = [
-            [key, str(recipe.method.get("name")), str(recipe.data.get("name", "your own")), recipe.source]
-            for key, recipe in found.items()
-        ]
-        show_table(screen(), ("recipe", "method", "data", "source"), rows)
+    elif name is not None:
+        show_table(screen(), ("recipe", "source"), [[key, read_recipe(key).source] for key in chosen])
         screen().print("\nPrint one: epass recipes NAME", markup=False)
+    else:
+        show_table(screen(), ("family", "data", "network", "methods"), family_rows(families))
+        screen().print(
+            "\nList a family: epass recipes FAMILY\nPrint one: epass recipes FAMILY-METHOD, digits-simmatch for one",
+            markup=False,
+        )
+
+
+def family_rows(families: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """What the recipes of each family have in common, and the methods that it has."""
+    methods = {family: [name.partition("-")[2] for name in names] for family, names in families.items()}
+    every = set().union(*methods.values())
+    rows = []
+    for family, names in families.items():
+        found = [read_recipe(name) for name in names]
+        data = str(found[0].data.get("name", "your own"))
+        network = Counter(str(recipe.net["name"]) for recipe in found).most_common(1)[0][0]  # some methods have another
+        listed = "all of epass methods" if set(methods[family]) == every else ", ".join(methods[family])
+        rows.append([family, data, network, listed])
+    return rows
 
 
 def paper_name(facts: dict[str, Any]) -> str:
