@@ -211,6 +211,23 @@ def test_a_run_that_fails_leaves_a_gap(epass: Epass, tmp_path: Path, monkeypatch
     assert re.search(r"SimMatch +mean +75\.3 +[0-9.]+", answer.out)
 
 
+def test_a_stop_keeps_what_there_is(epass: Epass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from epass.experiment import run
+
+    def stop(recipe: Any, *arguments: Any, **others: Any) -> Any:
+        if recipe.projector.get("combine") == "sum":
+            raise KeyboardInterrupt
+        return run(recipe, *arguments, **others)
+
+    monkeypatch.setattr("epass.experiment.run", stop)
+    out = tmp_path / "out"
+    answer = epass("reproduce", "strategies", "--scale", "0.0001", "--out", out)
+    assert answer.code == 130
+    assert answer.err == f"Stopped: the same command goes on from here; finished runs are in {out}.\n"
+    with (out / "table.csv").open(newline="") as file:
+        assert [row["seeds"] for row in csv.DictReader(file)] == ["1", "0", "0", "0", "0", "0"]
+
+
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
