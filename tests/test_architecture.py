@@ -47,9 +47,11 @@ ROOMS: dict[str, set[str]] = {
     "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
     "bench": BELOW_EXPERIMENT | {"experiment"},
+    "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "cli": EDGE | {"bench", "check", "data", "evaluate", "methods", "networks", "train.checkpoint", "train.loop"},
+    "cli": EDGE
+    | {"bench", "check", "data", "evaluate", "methods", "networks", "reproduce", "train.checkpoint", "train.loop"},
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -74,6 +76,7 @@ LIBRARIES: dict[str, set[str]] = {
     "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
     "bench": {"torch"},
+    "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
     "cli": {"typer", "rich", "torch", "numpy"},

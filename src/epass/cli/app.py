@@ -20,6 +20,7 @@ from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
 from .predict import predict
 from .pretrain import pretrain
+from .reproduce import app as reproduce
 from .screen import complain
 from .train import train
 
@@ -48,6 +49,7 @@ app.command(rich_help_panel="Work")(check)
 app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
+app.add_typer(reproduce, name="reproduce", rich_help_panel="Work")
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(predict)
 app.command(rich_help_panel="Work")(bench)

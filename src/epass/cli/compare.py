@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,7 +102,7 @@ def compare(
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     try:
-        failed = train_all(jobs, dataset, place, out, title, console)
+        failed = train_all(jobs, dataset, place, console, lambda failed: write_tables(list(jobs), failed, out, title))
     except KeyboardInterrupt:
         complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
         raise typer.Exit(130) from None
@@ -129,9 +129,13 @@ def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
 
 
 def train_all(
-    jobs: Mapping[Path, Recipe], dataset: Dataset, place: torch.device, out: Path, title: str, console: Console
+    jobs: Mapping[Path, Recipe],
+    dataset: Dataset,
+    place: torch.device,
+    console: Console,
+    after_each: Callable[[Mapping[Path, str]], object],
 ) -> dict[Path, str]:
-    """Train what is not finished, and keep the tables up to date; returns why runs failed."""
+    """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
     failed: dict[Path, str] = {}
     with overall(console) as bar:
         task = bar.add_task("training", total=sum(recipe.plan["steps"] for recipe in jobs.values()))
@@ -149,7 +153,7 @@ def train_all(
                 console.print(Text(f"  {describe_run(folder)}{' (was there)' if kept else ''}"), soft_wrap=True)
             before += recipe.plan["steps"]
             bar.update(task, completed=before)
-            write_tables(list(jobs), failed, out, title)
+            after_each(failed)
     return failed
 
 
