@@ -362,7 +362,11 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "wrapper": recipe.wrapper,
         },
     )
-    home.write_predictions(logits.numpy(), test.labels.numpy())
+    validation = None
+    if (kept_back := experiment.split.validation) is not None:
+        answers = predict(net, kept_back, dataset, experiment.device)
+        validation = (answers.numpy(), kept_back.labels.numpy())
+    home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
     best = min(tested, key=lambda row: row["test_error"])

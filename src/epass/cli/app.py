@@ -19,6 +19,7 @@ from .download import download
 from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
 from .pretrain import pretrain
+from .report import report
 from .screen import complain
 from .train import train
 
@@ -46,6 +47,7 @@ app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.command(rich_help_panel="Work")(evaluate)
+app.command(rich_help_panel="Work")(report)
 app.command(rich_help_panel="Work")(bench)
 app.command(rich_help_panel="Work")(download)
 for listing in (methods, networks, datasets, recipes):
