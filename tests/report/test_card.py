@@ -27,12 +27,12 @@ def rows(card, heading):
 
 
 def test_every_class_has_its_error_and_what_it_is_taken_for(run):
-    truth = np.array([0, 0, 0, 0, 1, 1])
-    predicted = np.array([0, 1, 1, 2, 1, 1])
+    truth = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    predicted = np.array([0, 0, 0, 1, 1, 2, 1, 1])
     answers = replace(run, predictions=Predictions(np.eye(3, dtype=np.float32)[predicted], truth))
     card = render_card(answers, "title")
     assert rows(card, "Error of every class") == [
-        "| cat | 4 | 75.00 % | dog (2) |",
+        "| cat | 6 | 50.00 % | dog (2) |",
         "| dog | 2 | 0.00 % | – |",
         "| ship | 0 | – | – |",
     ]

@@ -30,7 +30,7 @@ RELIABILITY = (
     "Top: accuracy at each confidence; hatched, how far that is from the confidence. Below: how often it occurs."
 )
 CONFUSION = "Where the images of each true class end up, in percent; every row adds up to 100."
-SCALED = "The same after temperature scaling. No answer changes, only how sure it is; above 1 the model was too sure."
+SCALED = "After temperature scaling: no answer changes, only how sure it is. A temperature above 1: it was too sure."
 VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device")
 
 
