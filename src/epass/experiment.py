@@ -319,7 +319,7 @@ def run(
             tested = score(logits, experiment.split.test.labels)
             values |= {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
             if (kept_back := experiment.split.validation) is not None:
-                logits = predict(experiment.average, kept_back, experiment.dataset, experiment.device)
+                logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
                 values["valid_error"] = score(logits, kept_back.labels)["error"]
         seconds = spent + time.perf_counter() - started
         home.append_metrics({"step": report.step, "seconds": round(seconds, 3), **values})
@@ -363,7 +363,11 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "wrapper": recipe.wrapper,
         },
     )
-    home.write_predictions(logits.numpy(), test.labels.numpy())
+    validation = None
+    if (kept_back := experiment.split.validation) is not None:
+        answers = predict(net, kept_back, dataset, experiment.device)
+        validation = (answers.numpy(), kept_back.labels.numpy())
+    home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
     best = min(tested, key=lambda row: row["test_error"])

@@ -40,7 +40,7 @@ def make_run():
                 row["test_error"] = error + 10 / step
             metrics.append(row)
         labels = np.arange(60) % len(classes)
-        logits = generator.normal(size=(60, len(classes))).astype(np.float32) + 3 * np.eye(len(classes))[labels]
+        logits = generator.normal(size=(60, len(classes))).astype(np.float32) + 2 * np.eye(len(classes))[labels]
         return Run(
             path=Path(f"runs/{method}-{size}-{seed}"),
             name=f"{method}-{size}-{seed}",

@@ -3,11 +3,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
+from epass.evaluate import fit_temperature
 from epass.report import write_page
 from epass.runs import Predictions
 
@@ -70,7 +72,7 @@ def test_the_whole_page(nine):
     assert "52.00 ± 1.63" in page.words
     assert "best on test, as papers report" in page.words
     assert "test error, last step" in page.words
-    assert page.tags.count("svg") == 3 + 2 * 3  # three curves, two diagrams a group
+    assert page.tags.count("svg") == 3 + 3 * 3  # three curves, three diagrams a group
     assert page.words.count("ECE") >= 4
     for fact in ("epass train --seed 2", "abc123", "2.13.0", "10 min"):
         assert fact in page.words
@@ -136,6 +138,32 @@ def test_diverged_predictions_do_not_cost_the_page(tmp_path, make_run):
     object.__setattr__(run, "predictions", Predictions(np.full((4, 3), np.nan, dtype=np.float32), np.arange(4) % 3))
     _, page = page_of(tmp_path, [run])
     assert "4 of 4 images are not finite" in page.words
+
+
+def test_what_scaling_was_fitted_on_is_named(tmp_path, make_run):
+    _, page = page_of(tmp_path, [make_run()])
+    assert "two-fold cross-fitting on the test images" in page.words
+    kept_back = make_run(seed=5).predictions
+    _, page = page_of(tmp_path, [replace(make_run(), validation=kept_back)])
+    assert "cross-fitting" not in page.words
+    assert "on the 60 validation images of the run" in page.words
+    assert f"The temperature is {fit_temperature(*kept_back):.2f}." in page.words
+
+
+def test_scaling_changes_the_calibration_and_not_the_accuracy(tmp_path, make_run):
+    run = make_run()
+    sure = replace(run, predictions=Predictions(8 * run.predictions.logits, run.predictions.labels))
+    _, page = page_of(tmp_path, [sure])
+    before, after = (float(value) for value in re.findall(r"ECE (\d+\.\d+) %", page.words))
+    assert after < before - 3
+    assert len(set(re.findall(r"overall accuracy (\S+) %", page.words))) == 1
+
+
+def test_where_no_temperature_fits_the_reason_is_there(tmp_path, make_run):
+    right = Predictions(np.tile(np.eye(3, dtype=np.float32), (4, 1)), np.arange(12) % 3)
+    _, page = page_of(tmp_path, [replace(make_run(), predictions=right)])
+    assert "Temperature scaling: No temperature fits best: the 6 images are all right" in page.words
+    assert page.tags.count("svg") == 3 + 2
 
 
 def test_an_old_page_is_replaced(tmp_path, make_run):

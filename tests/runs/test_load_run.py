@@ -39,6 +39,15 @@ def test_a_finished_run_loads(folder):
     assert run.model == {"classes": ["cat", "Hündin"]}
     assert run.predictions is not None
     assert run.predictions.labels.tolist() == [0, 1]
+    assert run.validation is None
+
+
+def test_predictions_of_validation_images_are_kept_apart(folder):
+    folder.write_predictions(np.eye(2), np.array([0, 1]), (3 * np.eye(2)[:1], np.array([1])))
+    run = load_run(folder.path)
+    assert run.predictions.logits.tolist() == [[1, 0], [0, 1]]
+    assert run.validation.logits.tolist() == [[3, 0]]
+    assert run.validation.labels.tolist() == [1]
 
 
 def test_what_is_no_run_is_said_so(tmp_path):

@@ -20,6 +20,7 @@ from .evaluate import evaluate
 from .listings import datasets, methods, networks, recipes
 from .predict import predict
 from .pretrain import pretrain
+from .report import report
 from .reproduce import app as reproduce
 from .screen import complain
 from .train import train
@@ -52,6 +53,7 @@ app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.add_typer(reproduce, name="reproduce", rich_help_panel="Work")
 app.command(rich_help_panel="Work")(evaluate)
 app.command(rich_help_panel="Work")(predict)
+app.command(rich_help_panel="Work")(report)
 app.command(rich_help_panel="Work")(bench)
 app.command(rich_help_panel="Work")(download)
 for listing in (methods, networks, datasets, recipes):

@@ -1,8 +1,21 @@
 """Run folders in, one page out: did the unlabeled images help, and can the answer be trusted?"""
 
+from .card import data_name, write_card
 from .page import write_page
 from .summary import Group, Spread, group_runs
 from .table import HEADS, table_rows, write_rows, write_table
 from .verdict import verdict
 
-__all__ = ["HEADS", "Group", "Spread", "group_runs", "table_rows", "verdict", "write_page", "write_rows", "write_table"]
+__all__ = [
+    "HEADS",
+    "Group",
+    "Spread",
+    "data_name",
+    "group_runs",
+    "table_rows",
+    "verdict",
+    "write_card",
+    "write_page",
+    "write_rows",
+    "write_table",
+]

@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..files import write_atomically
 from ..runs import Run
 from . import curves, diagrams
+from .scaling import scale
 from .style import NoDataError
 from .summary import ALL_LABELS, Group, group_runs, seed_of
 from .table import duration, percent, plain, seeds
@@ -29,6 +30,7 @@ RELIABILITY = (
     "Top: accuracy at each confidence; hatched, how far that is from the confidence. Below: how often it occurs."
 )
 CONFUSION = "Where the images of each true class end up, in percent; every row adds up to 100."
+SCALED = "After temperature scaling: no answer changes, only how sure it is. A temperature above 1: it was too sure."
 VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device")
 
 
@@ -111,7 +113,18 @@ def _diagrams(group: Group, number: int) -> str:
 <div class="pair">
 {_figure(lambda: diagrams.reliability_diagram(predictions, f"reliability-{number}"), RELIABILITY)}
 {_figure(lambda: diagrams.confusion_matrix(predictions, classes, f"confusion-{number}"), CONFUSION)}
+{_scaled(run, f"scaled-{number}")}
 </div>"""
+
+
+def _scaled(run: Run, name: str) -> str:
+    """The reliability after temperature scaling, under the one before, and beside it what was done."""
+    try:
+        scaled = scale(run)
+    except InputError as reason:
+        return f'<p class="missing">Temperature scaling: {escape(str(reason))}</p>'
+    figure = _figure(lambda: diagrams.reliability_diagram(scaled.predictions, name), SCALED)
+    return f'{figure}\n<p class="note">{scaled.how} {scaled.temperature} The scores above are without it.</p>'
 
 
 def _reproduce(groups: Sequence[Group]) -> str:

@@ -74,8 +74,8 @@ def write_rows(path: str | Path, runs: Sequence[Run]) -> Path:
 def write_table(path: str | Path, groups: Sequence[Group], *, title: str, missing: Mapping[str, str]) -> Path:
     """Write a Markdown file with a row for each group, and why runs are missing; returns where it is."""
     rows = table_rows(groups)
-    lines = [f"# {title}", "", *sentences(groups), "", _line(HEADS), _line(["---"] * len(HEADS))]
-    lines += [_line([f"**{cell}**" for cell in row] if bold else row) for bold, row in rows]
+    lines = [f"# {title}", "", *sentences(groups), "", markdown_row(HEADS), markdown_row(["---"] * len(HEADS))]
+    lines += [markdown_row([f"**{cell}**" for cell in row] if bold else row) for bold, row in rows]
     lines += ["", NOTE]
     asked = sum(answer in ("yes", "no") for _, (_, _, _, _, answer, *_) in rows)
     if asked > 1:
@@ -153,7 +153,8 @@ def _against(group: Group, groups: Sequence[Group]) -> tuple[str, str]:
     return f"{found.points:+.2f}", "one seed cannot tell" if found.seeds is None else "yes" if found.sure else "no"
 
 
-def _line(cells: Sequence[str]) -> str:
+def markdown_row(cells: Sequence[str]) -> str:
+    """One line of a Markdown table."""
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 

@@ -83,12 +83,22 @@ class RunFolder:
         text += b" " * (-len(text) % 8)  # the format keeps tensors aligned to eight bytes
         write_atomically(self.path / name, len(text).to_bytes(8, "little") + text + data[end:])
 
-    def write_predictions(self, logits: NDArray[Any], labels: NDArray[Any]) -> None:
-        """Logits (N, C) and labels (N,) of the test images."""
-        assert logits.ndim == 2
-        assert labels.shape == logits.shape[:1]
+    def write_predictions(
+        self,
+        logits: NDArray[Any],
+        labels: NDArray[Any],
+        validation: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    ) -> None:
+        """Logits (N, C) and labels (N,) of the test images, and of the validation images where there are some."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, part in (("", (logits, labels)), ("validation_", validation)):
+            if part is not None:
+                answers, truth = part
+                assert answers.ndim == 2
+                assert truth.shape == answers.shape[:1]
+                arrays |= {f"{name}logits": answers.astype(np.float32), f"{name}labels": truth.astype(np.int64)}
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, logits=logits.astype(np.float32), labels=labels.astype(np.int64))
+        np.savez(buffer, allow_pickle=False, **arrays)
         write_atomically(self.path / PREDICTIONS, buffer.getvalue())
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:

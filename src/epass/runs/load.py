@@ -17,7 +17,7 @@ from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
 
 
 class Predictions(NamedTuple):
-    """What the trained model said about the test images."""
+    """What the trained model said about images that it was not trained on."""
 
     logits: NDArray[np.float32]  # (N, C)
     labels: NDArray[np.int64]  # (N,)
@@ -34,7 +34,8 @@ class Run:
     metrics: list[dict[str, Any]]
     results: dict[str, Any] | None
     model: dict[str, Any] | None
-    predictions: Predictions | None
+    predictions: Predictions | None  # of the test images
+    validation: Predictions | None = None  # of the labeled images kept back, where there are some
 
 
 def load_run(path: str | Path) -> Run:
@@ -46,6 +47,7 @@ def load_run(path: str | Path) -> Run:
         raise InputError(f"'{folder.path}' is not a run folder: it lacks {RECIPE} or {ENVIRONMENT}.")
     recipe, found = _read_recipe(folder.path / RECIPE), _read_json(folder.path / ENVIRONMENT)
     assert found is not None  # the folder would not exist as a run
+    predictions, validation = _read_predictions(folder.path / PREDICTIONS)
     return Run(
         path=folder.path,
         name=folder.path.resolve().name,
@@ -54,7 +56,8 @@ def load_run(path: str | Path) -> Run:
         metrics=folder.metrics(),
         results=_read_json(folder.path / RESULTS),
         model=_read_json(folder.path / MODEL),
-        predictions=_read_predictions(folder.path / PREDICTIONS),
+        predictions=predictions,
+        validation=validation,
     )
 
 
@@ -77,11 +80,15 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _read_predictions(path: Path) -> Predictions | None:
+def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | None]:
+    """Of the test images and of those for validation."""
     if not path.exists():
-        return None
+        return None, None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return Predictions(arrays["logits"], arrays["labels"])
+            test, validation = Predictions(arrays["logits"], arrays["labels"]), None
+            if "validation_logits" in arrays:
+                validation = Predictions(arrays["validation_logits"], arrays["validation_labels"])
+            return test, validation
     except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem

@@ -1,0 +1,118 @@
+"""`epass report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..errors import InputError
+from ..recipe import read_recipe
+from ..runs import Run, RunFolder, load_run
+from .screen import complain, screen
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    card: Annotated[
+        Path | None, typer.Option(help="Also write a model card of the one run that is given: model-card.md")
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The heading. [dim]\\[default: what was trained on what][/]")
+    ] = None,
+) -> None:
+    """Write the page of any runs, and the model card of one, from what their folders hold.
+
+    A run that is damaged, incomplete or of a newer version is named and left out;
+    the exit code is then 1, and 2 if none is left.
+
+    [cyan]epass report runs/a runs/b --out both.html[/]      two runs, one page
+
+    [cyan]epass report runs/a --card model-card.md[/]        to put beside a model
+    """
+    from ..report import write_card, write_page
+
+    folders = list({folder.resolve(): folder for folder in runs}.values())  # one named twice is still one run
+    check_targets(out, card, len(folders))
+    usable, problems = sort_out(folders)
+    for problem in problems:
+        complain(problem, "Left out" if usable else "Error")
+    if not usable:
+        raise typer.Exit(2)
+    heading = title or describe_runs(usable)
+    if card is not None:
+        write_card(card, usable[0], title=heading)  # first: it refuses a run that has no model yet
+    page = write_page(out, usable, title=heading)
+    console = screen()
+    if card is not None:
+        console.print(Text(f"Model card: {card}"), soft_wrap=True)
+    console.print(Text(f"Open the page: {page.resolve()}"), soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+def check_targets(out: Path, card: Path | None, number: int) -> None:
+    """Refuse what cannot be written before any run is read."""
+    for target in (out, card):
+        if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
+            raise InputError(f"'{target}' cannot be written: name a file in a folder that exists.")
+    if card is not None and number > 1:
+        raise InputError(f"A model card is about one run, not {number}: leave --card out or name one run.")
+    if card is not None and card.resolve() == out.resolve():
+        raise InputError(f"Page and model card cannot both be '{out}': give --card another name.")
+
+
+def sort_out(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be shown, and a sentence about each of the others."""
+    usable, problems = [], []
+    for folder in folders:
+        try:
+            usable.append(readable_run(folder))
+        except InputError as problem:
+            problems.append(str(problem))
+        except OSError as problem:
+            problems.append(f"'{folder}' cannot be read: {problem.strerror or problem}.")
+        except Exception as problem:  # whatever is wrong with one run, the others still can be shown
+            problems.append(f"'{folder}' is damaged ({type(problem).__name__}: {problem}).")
+    return usable, problems
+
+
+def readable_run(folder: Path) -> Run:
+    """A run with everything in it that the page needs."""
+    from ..report import group_runs, table_rows
+
+    if folder.is_dir() and not RunFolder(folder).exists():
+        inside = [entry.name for entry in sorted(folder.iterdir()) if RunFolder(entry).exists()]
+        if inside:
+            first = folder / inside[0]
+            raise InputError(f"'{folder}' is not a run, but holds {len(inside)}: name them, '{first}' for one.")
+    run = load_run(folder)
+    read_recipe(str(run.path / "recipe.toml"))  # says that it is of a newer version
+    if run.results is not None:
+        needed = {"model.json": run.model, "predictions.npz": run.predictions}
+        lacking = [name for name, found in needed.items() if found is None]
+        if lacking:
+            raise InputError(f"'{folder}' is incomplete: it has results, but lacks {' and '.join(lacking)}.")
+    for part in (run.predictions, run.validation):
+        if part is not None and (part.logits.ndim != 2 or part.labels.shape != part.logits.shape[:1]):
+            raise InputError(f"'{folder / 'predictions.npz'}' is damaged: logits and labels do not fit together.")
+    groups = group_runs([run])
+    table_rows(groups)  # trips over numbers that are none
+    if run.results is not None and not groups[0].finished:
+        raise InputError(f"'{folder / 'results.json'}' is damaged: it has no test error of the last step.")
+    return run
+
+
+def describe_runs(runs: Sequence[Run]) -> str:
+    """What was trained on what, as a heading."""
+    from ..report import data_name, group_runs
+
+    data = " and ".join(dict.fromkeys(data_name(run.recipe) for run in runs))
+    if len(runs) > 1:
+        return f"{len(runs)} runs on {data}"
+    labels = (runs[0].results or {}).get("labels")
+    return f"{group_runs(runs)[0].label} on {data}" + (f", {labels:,} labels" if labels is not None else "")

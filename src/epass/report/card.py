@@ -1,0 +1,221 @@
+"""The model card: what one should know before using a trained model, as Markdown that can lie beside its weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..evaluate import confusion, score
+from ..files import write_atomically
+from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
+from .scaling import scale
+from .summary import group_runs, seed_of, spread_of
+from .table import duration, markdown_row
+
+LISTED = 30  # classes up to which each has its row; of more, these many with the highest error
+VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device", "started")
+CALIBRATION = {
+    "ece": "expected calibration error (ECE, 10 bins)",
+    "mce": "largest calibration error (MCE)",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+}
+
+
+def write_card(path: str | Path, run: Run, *, title: str) -> Path:
+    """Write the model card of a finished run and return where it is."""
+    try:
+        text = render_card(run, title)
+    except KeyError as problem:
+        raise InputError(f"'{run.path}' is damaged: results.json or model.json lacks {problem}.") from problem
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, text.encode())
+    return target
+
+
+def render_card(run: Run, title: str) -> str:
+    """The card as text."""
+    results, model, predictions = run.results, run.model, run.predictions
+    if results is None or model is None or predictions is None:
+        raise InputError(f"'{run.path}' holds no finished model yet, so there is nothing to put on a card: resume it.")
+    recipe = run.recipe
+    names = ", ".join(map(str, model["classes"][:LISTED])) + (", ..." if len(model["classes"]) > LISTED else "")
+    size = f"{model['width']} by {model['height']} pixels in {_count(model['channels'], 'channel')}"
+    sections = {
+        "Data": _bullets(_data(run, results, predictions)),
+        "Training": _training(run, results),
+        "Test scores": _scores(results, predictions),
+        "Calibration": _calibration(run, predictions),
+        "Error of every class": _classes(predictions, model["classes"]),
+        "Limits": _bullets(_limits(run, results, predictions)),
+        "Environment": _bullets(f"{key}: {run.environment.get(key) or 'not recorded'}" for key in VERSIONS),
+        "Load it": _loading(run, model),
+    }
+    introduction = (
+        f"An image classifier: it takes images of {size} and answers with one of "
+        f"{_count(len(model['classes']), 'class')}: {names}. "
+        f"The network is {recipe['net']['name']}, trained by {group_runs([run])[0].label}. This card was written by "
+        f"`epass report` from the files of the run."
+    )
+    body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
+    return f"# {title}\n\n{introduction}\n\n{body}\n"
+
+
+def data_name(recipe: Mapping[str, Any]) -> str:
+    """The data set of a recipe; of a path only its end, because the rest is of no use elsewhere."""
+    name = str(recipe.get("data", {}).get("name", "unknown data"))
+    return Path(name).name or name
+
+
+def _data(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Iterator[str]:
+    chosen = results.get("validation_selected")
+    origin = "held out from the labeled images" if results.get("held_out") else "the data set's own test images"
+    yield f"data set: {data_name(run.recipe)}"
+    yield f"labeled images trained on: {results.get('labels', 0):,}"
+    if chosen is not None:
+        yield f"labeled images kept back for validation: {chosen['images']:,}"
+    yield f"unlabeled images: {results.get('images', 0):,}"
+    yield f"test images: {len(predictions.labels):,}, {origin}"
+    settings = {key: value for key, value in run.recipe.get("data", {}).items() if key not in ("name", "labels")}
+    if settings:
+        yield "further settings: " + ", ".join(f"{key} = {value}" for key, value in settings.items())
+
+
+def _training(run: Run, results: Mapping[str, Any]) -> str:
+    facts = (
+        f"{results['steps']:,} steps in {duration(spread_of([results['seconds']]))}, seed {seed_of(run)}",
+        f"settings from: {run.recipe.get('source', 'not recorded')}",
+    )
+    kind = "pretrain" if (run.path / PRETRAINED).exists() else "train"
+    again = shlex.join(["epass", kind, "--recipe", str(run.path / "recipe.toml"), "--out", f"{run.path}-again"])
+    started = str(run.environment.get("command") or "not recorded")
+    return f"{_bullets(facts)}\n\nIt was started with the first line; the second one repeats it:\n\n" + _fence(
+        "sh", f"{started}\n{again}"
+    )
+
+
+def _scores(results: Mapping[str, Any], predictions: Predictions) -> str:
+    last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
+    rows = [("test error, last step", f"{_percent(last['error'])}: the stored weights")]
+    if chosen is not None:
+        rows.append(
+            (
+                "test error, validation selected",
+                f"{_percent(chosen['error'])} at step {chosen['step']:,}, of the lowest error on {chosen['images']:,} "
+                f"validation images{_whether_stored(chosen['step'], results)}",
+            )
+        )
+    rows.append(
+        (
+            "test error, best on test",
+            f"{_percent(best['error'])} at step {best['step']:,}, chosen by looking at the test labels: only to "
+            f"compare with papers{_whether_stored(best['step'], results)}",
+        )
+    )
+    names = {"top5_error": "top-5 error", "balanced_accuracy": "balanced accuracy", "f1": "F1 (macro)"}
+    rows += [(f"{name}, last step", _percent(last[key])) for key, name in names.items() if key in last]
+    return _table(("score", f"on {len(predictions.labels):,} test images"), rows)
+
+
+def _whether_stored(step: int, results: Mapping[str, Any]) -> str:
+    return "" if step == results["steps"] else "; the weights of that step are not stored"
+
+
+def _calibration(run: Run, predictions: Predictions) -> str:
+    before = score(*predictions)
+    try:
+        scaled = scale(run)
+    except InputError as reason:
+        rows = [(name, _calibration_value(key, before[key])) for key, name in CALIBRATION.items()]
+        return f"{_table(('score', 'as trained'), rows)}\n\nTemperature scaling: {reason}"
+    after = score(*scaled.predictions)
+    both = [
+        (name, _calibration_value(key, before[key]), _calibration_value(key, after[key]))
+        for key, name in CALIBRATION.items()
+    ]
+    return f"{_table(('score', 'as trained', 'with temperature scaling'), both)}\n\n{scaled.how} {scaled.temperature}"
+
+
+def _calibration_value(key: str, value: float) -> str:
+    return _percent(value) if key in ("ece", "mce") else f"{value:.4f}"
+
+
+def _classes(predictions: Predictions, classes: Sequence[str]) -> str:
+    counts = confusion(*predictions)
+    totals = counts.sum(axis=1)
+    wrong = totals - np.diag(counts)
+    errors = wrong / np.maximum(totals, 1)
+    order: Iterable[int] = range(len(classes))
+    note = ""
+    if len(classes) > LISTED:
+        order = np.argsort(-errors, kind="stable")[:LISTED].tolist()
+        note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n"
+    rows = []
+    for number in order:
+        others = counts[number].copy()
+        others[number] = 0
+        taken_for = f"{classes[others.argmax()]} ({others.max():,})" if wrong[number] else "–"
+        error = _percent(errors[number]) if totals[number] else "–"
+        rows.append((str(classes[number]), f"{totals[number]:,}", error, taken_for))
+    return note + _table(("class", "test images", "error", "most often taken for"), rows)
+
+
+def _limits(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Iterator[str]:
+    number, error = len(predictions.labels), float(results["last"]["error"])
+    yield (
+        f"One test image is {100 / number:.2f} points of error, and the standard error of the test error is "
+        f"{100 * math.sqrt(error * (1 - error) / number):.2f} points."
+    )
+    yield "It is one run with one seed: another choice of labeled images and weights gives another error."
+    yield "Every image gets one of the classes above, whatever it shows."
+    if results.get("held_out"):
+        yield "Test and training images are from the same collection: images from elsewhere may be harder."
+    missing = int((np.bincount(predictions.labels, minlength=predictions.logits.shape[1]) == 0).sum())
+    if missing:
+        yield f"{_count(missing, 'class')} without a test image: nothing is known about the error there."
+    if len(run.recipe.get("start") or {}) or "weights" in run.recipe.get("net", {}):
+        yield "It started from pre-trained weights, whose training data were not examined here."
+    yield "Images of other origin, groups of people, and images made to mislead were not tested."
+
+
+def _loading(run: Run, model: Mapping[str, Any]) -> str:
+    shape = (model["channels"], model["height"], model["width"])
+    code = f"""import torch
+from epass import load_model
+
+net, facts = load_model({json.dumps(str(run.path))})
+mean, std = (torch.tensor(facts[key]).view(-1, 1, 1) for key in ("mean", "std"))
+pixels = torch.zeros(1, *{shape})  # your images (N, {", ".join(map(str, shape))}), from 0 to 1
+with torch.no_grad():
+    probabilities = net((pixels - mean) / std).logits.softmax(1)
+print([facts["classes"][number] for number in probabilities.argmax(1)])"""
+    return f"The weights are in `{WEIGHTS}`, no file of the run is a pickle.\n\n{_fence('python', code)}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(markdown_row(cells) for cells in (heads, ["---"] * len(heads), *rows))
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _fence(kind: str, text: str) -> str:
+    return f"```{kind}\n{text}\n```"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
