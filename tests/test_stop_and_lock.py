@@ -113,9 +113,7 @@ def test_a_run_that_is_told_to_end_keeps_every_step_and_ends_in_the_same_bytes(t
         assert end(process) == (code, hint)
         [newest, *_] = checkpoints(stopped / "checkpoints")  # none of them is from a test: the only one is at the end
         step, tensors = read_checkpoint(newest)
-        assert step - rows(stopped)[-1]["step"] in range(EVERY), (
-            "steps since the last report are kept, none is invented"
-        )
+        assert step - rows(stopped)[-1]["step"] in range(EVERY), "steps since the last report are kept"
         assert len(rows(stopped)) == step // EVERY
         if step % EVERY:
             assert float(tensors["unreported.seconds"]) >= rows(stopped)[-1]["seconds"]
@@ -147,7 +145,7 @@ def test_a_folder_belongs_to_one_process_until_that_dies(tmp_path: Path, start: 
     assert rows(tmp_path / "run")[: len(before)] == before
 
     first.kill()
-    first.communicate()
+    first.wait()
     assert (tmp_path / "run" / LOCK).exists(), "nobody could clean up"
     second = start("train", "--recipe", "tiny.toml", "--device", "cpu", "--out", "run", "--steps", "7", "--force")
     assert end(second) == (0, "")
