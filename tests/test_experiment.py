@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass import experiment as module
+from epass.bench import seconds_per_step
 from epass.data import Dataset, open_dataset
 from epass.device import choose_device, choose_precision
 from epass.errors import InputError
@@ -26,7 +27,6 @@ from epass.experiment import (
     check_recipe,
     predict,
     run,
-    seconds_per_step,
 )
 from epass.method import Outcome
 from epass.methods import METHODS
