@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass import experiment as module
+from epass.bench import seconds_per_step
 from epass.data import Dataset, open_dataset
 from epass.device import choose_device, choose_precision
 from epass.errors import InputError
@@ -26,7 +27,6 @@ from epass.experiment import (
     check_recipe,
     predict,
     run,
-    seconds_per_step,
 )
 from epass.method import Outcome
 from epass.methods import METHODS
@@ -804,3 +804,41 @@ def test_a_size_of_nothing_is_one_sentence(digits: Dataset, setting: str, tmp_pa
     recipe = TINY.with_settings({setting: 0})
     with pytest.raises(InputError):
         next(run(recipe, tmp_path / "run", experiment=build(recipe, CPU, digits)))
+
+
+# --- Stops between two steps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_stop_keeps_the_steps_done_and_the_sums_of_the_next_report(
+    tmp_path: Path, digits: Dataset, finished: tuple[Experiment, Path], at: int
+) -> None:
+    calls = iter(range(100))
+
+    def stop() -> None:
+        if next(calls) == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for _ in run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits), stop=stop):
+            pass
+    assert read_checkpoint(checkpoints(tmp_path / "run" / "checkpoints")[0])[0] == at
+    for _ in run(TINY, tmp_path / "run", resume=True, experiment=build(TINY, CPU, digits)):
+        pass
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (finished[1] / "model.safetensors").read_bytes()
+    both = [[{**row, "seconds": 0} for row in rows(folder)] for folder in (tmp_path / "run", finished[1])]
+    assert both[0] == both[1]
+
+
+def test_rows_are_on_disk_before_the_checkpoint_that_counts_on_them(
+    tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    save, sync = module.save_checkpoint, module.RunFolder.sync_metrics
+    monkeypatch.setattr(module, "save_checkpoint", lambda *given: order.append("checkpoint") or save(*given))
+    monkeypatch.setattr(module.RunFolder, "sync_metrics", lambda home: order.append("rows") or sync(home))
+    reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
+    assert next(reports).step == 2
+    assert order == [], "a report alone waits for no disk"
+    assert next(reports).step == 3
+    assert order == ["rows", "checkpoint"]

@@ -40,6 +40,19 @@ def noise(*, images: int, classes: int, channels: int = 3, image_size: int = 32,
     return from_arrays(pixels.numpy(), (torch.arange(len(pixels)) % classes).numpy(), name="noise")
 
 
+def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
+    """Try a few steps, put everything back, and say how long one takes."""
+    seconds: list[float] = []
+    with kept(list(experiment.progress.tensors().values())):
+        step, feed = experiment.pipeline
+        while len(seconds) < 12 and sum(seconds) < patience:
+            started = time.perf_counter()
+            outcome = step(feed(len(seconds)))
+            outcome.loss.item()
+            seconds.append(time.perf_counter() - started)
+    return sorted(seconds)[len(seconds) // 2]
+
+
 def measure(
     experiment: Experiment, *, steps: int | None = None, seconds: float = 10.0, command: str = ""
 ) -> dict[str, Any]:

@@ -39,11 +39,11 @@ from .parts.teacher import Average
 from .recipe import Recipe, arguments, check_table, differences, parse_recipe
 from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
 from .seeds import fold
-from .train.checkpoint import Progress, restore_newest, save_checkpoint
-from .train.loop import NotFiniteError, Report, train
+from .train.checkpoint import Progress, Unreported, restore_newest, save_checkpoint, saving_when_stopped
+from .train.loop import NotFiniteError, Report, Window, train
 from .train.optimizer import make_optimizer
 from .train.schedule import Plan
-from .train.step import capture, kept, make_step
+from .train.step import capture, make_step
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 
@@ -262,19 +262,6 @@ def look(net: nn.Module, images: Images, scale: Scale, device: torch.device, row
     return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))
 
 
-def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
-    """Try a few steps, put everything back, and say how long one takes."""
-    seconds: list[float] = []
-    with kept(list(experiment.progress.tensors().values())):
-        step, feed = experiment.pipeline
-        while len(seconds) < 12 and sum(seconds) < patience:
-            started = time.perf_counter()
-            outcome = step(feed(len(seconds)))
-            outcome.loss.item()
-            seconds.append(time.perf_counter() - started)
-    return sorted(seconds)[len(seconds) // 2]
-
-
 def run(
     recipe: Recipe,
     folder: str | Path,
@@ -284,6 +271,7 @@ def run(
     force: bool = False,
     command: str = "",
     experiment: Experiment | None = None,
+    stop: Callable[[], None] = lambda: None,
 ) -> Iterator[Report]:
     """Train a recipe in a run folder and yield a report whenever there is something to say.
 
@@ -295,38 +283,48 @@ def run(
         force: Throw away the run that is in the folder.
         command: The line that started this, for the record.
         experiment: The objects of this recipe, if they are built already.
+        stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     experiment = experiment or build(recipe, choose_device(device))
     home = RunFolder(folder)
-    start = 0
-    if resume and home.exists():
-        check_same(recipe, home)
-        start = restore_newest(home.checkpoints, experiment.progress)
-        home.truncate_metrics(start)
-    else:
-        home.create(force)
-        home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
-        home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
-        home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
-    rows = home.metrics()
-    spent, started = (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
-    for report in train(*experiment.pipeline, experiment.optimizer, experiment.plan, start=start):
-        values = dict(report.values)
-        if experiment.plan.evaluates_after(report.step):
-            logits = predict(experiment.network, experiment.split.test, experiment.dataset, experiment.device)
-            if not logits.isfinite().all():
-                raise NotFiniteError(f"The weights were no longer finite at step {report.step}.")
-            tested = score(logits, experiment.split.test.labels)
-            values |= {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
-            if (kept_back := experiment.split.validation) is not None:
-                logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
-                values["valid_error"] = score(logits, kept_back.labels)["error"]
-        seconds = spent + time.perf_counter() - started
-        home.append_metrics({"step": report.step, "seconds": round(seconds, 3), **values})
-        if experiment.plan.evaluates_after(report.step):
-            save_checkpoint(home.checkpoints, experiment.progress, report.step)
-        yield Report(report.step, values)
-    finish(experiment, home)
+    with home.hold():
+        start, unreported = 0, Unreported(Window(0))
+        if resume and home.exists():
+            check_same(recipe, home)
+            start = restore_newest(home.checkpoints, experiment.progress, unreported)
+            home.truncate_metrics(start)
+        else:
+            home.create(force)
+            home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
+            home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
+            home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
+        rows = home.metrics()
+        spent, started = unreported.seconds or (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
+
+        def save(step: int) -> None:
+            unreported.seconds = spent + time.perf_counter() - started
+            home.sync_metrics()
+            save_checkpoint(home.checkpoints, experiment.progress, step, unreported)
+
+        work, feed = experiment.pipeline
+        feed = saving_when_stopped(feed, stop, start, save)
+        for report in train(work, feed, experiment.optimizer, experiment.plan, start=start, window=unreported.window):
+            values = dict(report.values)
+            if experiment.plan.evaluates_after(report.step):
+                logits = predict(experiment.network, experiment.split.test, experiment.dataset, experiment.device)
+                if not logits.isfinite().all():
+                    raise NotFiniteError(f"The weights were no longer finite at step {report.step}.")
+                tested = score(logits, experiment.split.test.labels)
+                values |= {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
+                if (kept_back := experiment.split.validation) is not None:
+                    logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
+                    values["valid_error"] = score(logits, kept_back.labels)["error"]
+            seconds = round(spent + time.perf_counter() - started, 3)
+            home.append_metrics({"step": report.step, "seconds": seconds, **values})
+            if experiment.plan.evaluates_after(report.step):
+                save(report.step)
+            yield Report(report.step, values)
+        finish(experiment, home)
 
 
 def check_same(recipe: Recipe, home: RunFolder) -> None:

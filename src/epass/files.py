@@ -18,8 +18,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    force_to_disk(path.parent)  # the new name itself must survive a power cut
+
+
+def force_to_disk(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a folder, will survive a power cut."""
+    number = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name itself must survive a power cut
+        os.fsync(number)
     finally:
-        os.close(folder)
+        os.close(number)

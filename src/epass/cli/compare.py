@@ -20,6 +20,7 @@ from .demo import describe_run
 from .progress import overall, reading
 from .screen import complain, screen, show_table
 from .settings import Request, fitting
+from .stopping import Stop, exit_code, stop_signals
 
 if TYPE_CHECKING:
     import torch
@@ -102,10 +103,13 @@ def compare(
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     try:
-        failed = train_all(jobs, dataset, place, console, lambda failed: write_tables(list(jobs), failed, out, title))
-    except KeyboardInterrupt:
+        with stop_signals() as stop:
+            failed = train_all(
+                jobs, dataset, place, console, lambda failed: write_tables(list(jobs), failed, out, title), stop
+            )
+    except KeyboardInterrupt as stopped:
         complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stopped)) from None
     show_outcome(list(jobs), failed, out, title, console)
     if failed:
         raise typer.Exit(1)
@@ -120,6 +124,8 @@ def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
     for folder, recipe in jobs.items():
         if RunFolder(folder).exists():
             load_run(folder)  # says which file is damaged
+            with RunFolder(folder).hold():  # says which process is in it
+                pass
             try:
                 check_same(recipe, RunFolder(folder))
             except InputError as problem:
@@ -134,6 +140,7 @@ def train_all(
     place: torch.device,
     console: Console,
     after_each: Callable[[Mapping[Path, str]], object],
+    stop: Stop,
 ) -> dict[Path, str]:
     """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
     failed: dict[Path, str] = {}
@@ -143,7 +150,7 @@ def train_all(
         for folder, recipe in jobs.items():
             kept = RunFolder(folder).exists() and load_run(folder).results is not None
             try:
-                for step in () if kept else train_one(folder, recipe, dataset, place):
+                for step in () if kept else train_one(folder, recipe, dataset, place, stop):
                     bar.update(task, completed=before + step)
             except Exception as problem:  # whatever one method trips over, the others still can be compared
                 kind = "" if isinstance(problem, InputError) else f"{type(problem).__name__}: "
@@ -157,7 +164,7 @@ def train_all(
     return failed
 
 
-def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.device) -> Iterator[int]:
+def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.device, stop: Stop) -> Iterator[int]:
     """Start a run or go on with it, and yield the steps done."""
     import torch
 
@@ -168,8 +175,10 @@ def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.devic
     with fitting(recipe.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
         experiment = build(recipe, place, dataset)
         command = shlex.join(["epass", *sys.argv[1:]])
-        for report in run(recipe, folder, resume=True, command=command, experiment=experiment):
-            yield report.step
+        with stop.patiently():
+            for report in run(recipe, folder, resume=True, command=command, experiment=experiment, stop=stop):
+                yield report.step
+    stop()  # if a signal came when the last step was done
 
 
 def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path, title: str) -> list[Run]:

@@ -18,6 +18,7 @@ from .flags import Device
 from .progress import reading
 from .screen import complain, screen, show_json, show_table
 from .settings import Request, compose
+from .stopping import exit_code, stop_signals
 
 if TYPE_CHECKING:
     from ..reproduce import Sheet, Variant
@@ -112,10 +113,11 @@ def train_table(name: str, data: str, scale: float, seeds: int, out: Path | None
         sheet().write(out)
 
     try:
-        failed = train_all(jobs, dataset, place, console, keep)
-    except KeyboardInterrupt:
+        with stop_signals() as stop:
+            failed = train_all(jobs, dataset, place, console, keep, stop)
+    except KeyboardInterrupt as stopped:
         complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stopped)) from None
     console.print()
     show(sheet(), out, console, as_json)
     if failed:

@@ -43,6 +43,7 @@ from .settings import (
     parse_budget,
     starting_recipe,
 )
+from .stopping import Stop, exit_code, stop_signals
 
 if TYPE_CHECKING:
     from ..experiment import Experiment
@@ -136,21 +137,22 @@ def carry_out(
     check(asked, home, resume, force)
 
     console = screen()
+    fits = fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch=")
     try:
-        with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
+        with stop_signals() as stop, fits:
             # whoever started a run that is resumed has decided about its leaks
             allow_leak = allow_leak or (resume and home.exists())
             experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
-            follow(experiment, home, resume, force, seconds_per_step, console)
+            follow(experiment, home, resume, force, seconds_per_step, console, stop)
         finish(experiment, home, console)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         command = "pretrain" if request.pretrain else "train"
         again = shlex.join(["epass", command, "--resume", "--out", str(home.path)])
         device_flag = "" if device == "auto" else f" --device {device}"
         complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stopped)) from None
 
 
 def steps_kept(home: RunFolder) -> int:
@@ -176,15 +178,19 @@ def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
     check_recipe(recipe)
     if resume and home.exists():
         check_same(recipe, home)
+    if home.exists():
+        with home.hold():  # says which process is in it; `run` takes the folder for good
+            pass
 
 
 def prepare(
     request: Request, base: Recipe, device: str, seconds: float | None, allow_leak: bool, console: Console
 ) -> tuple[Experiment, float]:
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
+    from ..bench import seconds_per_step
     from ..data import open_dataset
     from ..device import choose_device
-    from ..experiment import build, reading_settings, seconds_per_step
+    from ..experiment import build, reading_settings
 
     recipe, place = compose(request, base), choose_device(device)
     with reading(console) as progress:
@@ -221,7 +227,13 @@ def refuse_leaks(experiment: Experiment) -> None:
 
 
 def follow(
-    experiment: Experiment, home: RunFolder, resume: bool, force: bool, seconds_per_step: float, console: Console
+    experiment: Experiment,
+    home: RunFolder,
+    resume: bool,
+    force: bool,
+    seconds_per_step: float,
+    console: Console,
+    stop: Stop,
 ) -> None:
     """Train and show how it goes."""
     from ..experiment import run
@@ -234,9 +246,10 @@ def follow(
         force=force,
         command=shlex.join(["epass", *sys.argv[1:]]),
         experiment=experiment,
+        stop=stop,
     )
     try:
-        with watching(console, experiment.plan.steps, seconds_per_step) as watch:
+        with stop.patiently(), watching(console, experiment.plan.steps, seconds_per_step) as watch:
             for report in reports:
                 watch(report)
     except NotFiniteError as problem:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import force_to_disk, write_atomically
+from .lock import LOCK, locked
 
 RECIPE = "recipe.toml"
 ENVIRONMENT = "environment.json"
@@ -44,16 +46,20 @@ class RunFolder:
         # both, because a recipe alone may be one that somebody wrote by hand
         return (self.path / RECIPE).is_file() and (self.path / ENVIRONMENT).is_file()
 
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep other processes out; the folder is made if there is none."""
+        self._make()
+        return locked(self.path)
+
     def create(self, force: bool) -> None:
         """Make the folder ready for a new run; `force` throws away the run that is in it, and nothing else."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"'{self.path}' is a file; a run needs a folder.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not any(self.path.iterdir()):
+        self._make()
+        entries = [entry.name for entry in self.path.iterdir() if entry.name != LOCK]
+        if not entries:
             return
         # a split beside no environment is one that somebody put there
         first = (ENVIRONMENT, SPLIT) if (self.path / ENVIRONMENT).is_file() else (ENVIRONMENT,)
-        if all(entry.name in first or _is_torn(entry.name) for entry in self.path.iterdir()):
+        if all(name in first or _is_torn(name) for name in entries):
             self._clear()  # all that a run killed in its first moment leaves behind
             return
         if not self.exists():
@@ -108,6 +114,12 @@ class RunFolder:
             file.write(line + "\n")
             file.flush()
 
+    def sync_metrics(self) -> None:
+        """Force the rows to disk, before a checkpoint that counts on them: a resumed run does not write them again."""
+        if (self.path / METRICS).exists():
+            force_to_disk(self.path / METRICS)
+            force_to_disk(self.path)
+
     def metrics(self) -> list[dict[str, Any]]:
         """All rows; a last line that was torn off by a crash, or is being written just now, is ignored."""
         return [row for _, row in self._metric_lines()]
@@ -129,6 +141,11 @@ class RunFolder:
                     return
                 raise InputError(f"'{path}' is damaged in line {number}: {problem}.") from problem
             yield line, row
+
+    def _make(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"'{self.path}' is a file; a run needs a folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def _clear(self) -> None:
         if self.checkpoints.is_dir():

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,9 +19,13 @@ from torch import Tensor
 from ..files import write_atomically
 from ..method import Method
 from ..parts.teacher import Average
-from .loop import NotFiniteError
+from .loop import NotFiniteError, Window
+
+T = TypeVar("T")
 
 KEPT = 3  # the newest files that stay on disk
+UNREPORTED = "unreported."
+SECONDS = f"{UNREPORTED}seconds"
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,36 @@ class Progress:
         return state
 
 
-def save_checkpoint(folder: Path, progress: Progress, step: int) -> Path:
+@dataclass
+class Unreported:
+    """What happened since the last report: the part of a run's state that only reports see."""
+
+    window: Window
+    seconds: float = 0.0  # training time of the whole run, where steps follow the last report
+
+    def tensors(self) -> dict[str, Tensor]:
+        if self.window.total is None or self.window.finite is None:
+            return {}
+        seconds = torch.tensor(self.seconds, dtype=torch.float64)
+        return {f"{UNREPORTED}total": self.window.total, f"{UNREPORTED}finite": self.window.finite, SECONDS: seconds}
+
+    def restore(self, step: int, tensors: dict[str, Tensor], device: torch.device) -> None:
+        """Go on from the tensors of a checkpoint after `step` steps; with none of them, a report came last."""
+        self.window.clear(step)
+        self.seconds = 0.0
+        if tensors:
+            self.window.total = tensors[f"{UNREPORTED}total"].to(device)
+            self.window.finite = tensors[f"{UNREPORTED}finite"].to(device)
+            self.window.count = int(self.window.finite.max())  # all are equal: what is not finite is not saved
+            self.window.start = step - self.window.count
+            self.seconds = float(tensors[SECONDS])
+
+
+def save_checkpoint(folder: Path, progress: Progress, step: int, unreported: Unreported | None = None) -> Path:
     """Write the state after `step` steps and forget all but the newest files."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in progress.tensors().items()}
+    state = progress.tensors() | (unreported.tensors() if unreported else {})
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise NotFiniteError(f"'{name}' was no longer finite at step {step}.")
@@ -53,7 +86,28 @@ def save_checkpoint(folder: Path, progress: Progress, step: int) -> Path:
     return path
 
 
-def restore_newest(folder: Path, progress: Progress) -> int:
+def saving_when_stopped(
+    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None]
+) -> Callable[[int], T]:
+    """`feed`, which calls `stop` first. What that raises ends the run, and the steps done since `start` are saved.
+
+    A step asks for its batch before it changes anything, so this is where the state is that of whole steps.
+    """
+
+    def feed_or_stop(step: int) -> T:
+        try:
+            stop()
+        except BaseException:
+            if step > start:
+                with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
+                    save(step)
+            raise
+        return feed(step)
+
+    return feed_or_stop
+
+
+def restore_newest(folder: Path, progress: Progress, unreported: Unreported | None = None) -> int:
     """Copy the newest intact checkpoint into `progress` and return its step; 0 if there is none.
 
     A damaged file is named in a warning and the one before it is used.
@@ -64,6 +118,7 @@ def restore_newest(folder: Path, progress: Progress) -> int:
         except (OSError, SafetensorError, ValueError, KeyError) as problem:
             warnings.warn(f"{path} is damaged ({problem}); going back to the checkpoint before it.", stacklevel=2)
             continue
+        rest = {name: tensors.pop(name) for name in list(tensors) if name.startswith(UNREPORTED)}
         own = progress.tensors()
         if own.keys() != tensors.keys():
             odd = sorted(own.keys() ^ tensors.keys())[0]
@@ -74,6 +129,8 @@ def restore_newest(folder: Path, progress: Progress) -> int:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(tensors[name])
+        if unreported is not None:
+            unreported.restore(step, rest, next(iter(own.values())).device)
         return step
     return 0
 

@@ -36,25 +36,30 @@ def train(
     plan: Plan,
     *,
     start: int = 0,
+    window: Window | None = None,
 ) -> Iterator[Report]:
     """Train from step `start` to the end of the plan. The host waits for the device only at a report.
 
-    `feed` gives a step's input, usually a batch, and `step_fn` takes it.
+    `feed` gives a step's input, usually a batch, and `step_fn` takes it. `window` holds what follows the last report.
     """
-    window = Window(start)
+    window = window or Window(start)
     for step in range(start, plan.steps):
         lr = plan.lr * plan.lr_factor(step)
         set_lr(optimizer, lr)
         window.add(step_fn(feed(step)))
         if plan.reports_after(step + 1):
-            yield Report(step + 1, {**window.means(), "lr": lr})
-            window = Window(step + 1)
+            report = Report(step + 1, {**window.means(), "lr": lr})
+            window.clear(step + 1)
+            yield report
 
 
 class Window:
     """Running sums of an outcome's scalars, on the device."""
 
     def __init__(self, start: int) -> None:
+        self.clear(start)
+
+    def clear(self, start: int) -> None:
         self.start, self.count = start, 0
         self.losses: tuple[str, ...] = ()
         self.metrics: tuple[str, ...] = ()
@@ -64,8 +69,8 @@ class Window:
     def add(self, outcome: Outcome) -> None:
         values = torch.stack([value.float() for value in (*outcome.losses.values(), *outcome.metrics.values())])
         fine = values[: len(outcome.losses)].isfinite()
+        self.losses, self.metrics = tuple(outcome.losses), tuple(outcome.metrics)
         if self.total is None or self.finite is None:
-            self.losses, self.metrics = tuple(outcome.losses), tuple(outcome.metrics)
             self.total, self.finite = values, fine.long()
         else:
             self.total = self.total + values

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM: a run stops between two steps, keeps what it has done, and says how to go on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: somebody, or a scheduler, wants this process to end."""
+
+
+class Stop:
+    """What a signal asked for. Called between steps, it stops the run if one came."""
+
+    def __init__(self) -> None:
+        self.patient = False
+        self.asked: KeyboardInterrupt | None = None
+
+    def __call__(self) -> None:
+        if self.asked is not None:
+            raise self.asked
+
+    @contextmanager
+    def patiently(self) -> Iterator[None]:
+        """A first signal waits for the next call; a second one does not."""
+        self.patient = True
+        try:
+            yield
+        finally:
+            self.patient = False
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        waits = self.patient and self.asked is None
+        self.asked = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        if not waits:
+            raise self.asked
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Receive both signals, except one that whoever started us has switched off (nohup, a shell's background)."""
+    stop, before = Stop(), {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, stop.receive)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_code(stopped: KeyboardInterrupt) -> int:
+    """128 and the number of the signal, as shells have it."""
+    return 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)

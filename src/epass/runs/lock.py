@@ -1,0 +1,60 @@
+"""One process in a run folder at a time."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import InputError
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep others out of `folder`. The system ends a lock with its process, however that dies."""
+    path = folder / LOCK
+    number = _take(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is still locked: afterwards it could be somebody else's
+        os.close(number)
+
+
+def _take(path: Path) -> int:
+    """The number of the open file that is locked."""
+    import fcntl
+
+    while True:
+        number = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(number, 20).decode(errors="replace").strip()
+            os.close(number)
+            raise InputError(
+                f"'{path.parent}' is in use by {f'process {owner}' if owner else 'another process'}: "
+                "wait until it ends, stop it, or choose another folder."
+            ) from None
+        except OSError as problem:
+            warnings.warn(
+                f"'{path.parent}' cannot be locked ({problem.strerror}): let no other process train in it.",
+                stacklevel=4,
+            )
+        if _is_at(path, number):
+            os.ftruncate(number, 0)
+            os.write(number, f"{os.getpid()}\n".encode())
+            return number
+        os.close(number)  # its owner removed it between our opening and our locking
+
+
+def _is_at(path: Path, number: int) -> bool:
+    """Whether an open file is still the one with this name."""
+    try:
+        return os.path.samestat(os.fstat(number), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,166 @@
+"""Two processes in one folder, and polite ends of a run, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epass.runs.lock import LOCK
+from epass.train.checkpoint import checkpoints, read_checkpoint
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
+STEPS, EVERY = 240, 7
+RECIPE = f"""
+format = 1
+source = "made up for tests"
+
+[data]
+name = "digits"
+labels = 40
+
+[net]
+name = "small"
+width = 4
+
+[method]
+name = "simmatch"
+threshold = 0.3
+warmup_steps = 10
+
+[projector]
+size = 2
+out_dim = 16
+
+[plan]
+steps = {STEPS}
+labeled_batch = 8
+unlabeled_ratio = 2
+report_every = {EVERY}
+evaluate_every = {STEPS}
+"""
+LONG = ("--steps", "100000", "--set", "plan.report_every=7")
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start("train", "--out", folder)` is a process; none survives the test."""
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    started = []
+
+    def begin(*arguments: str | Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, error = process.communicate(timeout=120)
+    return process.returncode, error
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Without the last line, which may be half written."""
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(rows(folder)) < count:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def timeless(folder: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows(folder)]
+
+
+def test_a_run_that_is_told_to_end_keeps_every_step_and_ends_in_the_same_bytes(tmp_path: Path, start: Start) -> None:
+    undisturbed, stopped = tmp_path / "undisturbed", tmp_path / "stopped"
+    calm = start("train", "--recipe", "tiny.toml", "--device", "cpu", "--out", undisturbed)
+    line: tuple[str, ...] = ("--recipe", "tiny.toml")
+    kept = []
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        process = start("train", *line, "--device", "cpu", "--out", stopped)
+        wait_for(process, stopped, len(rows(stopped)) + 5)
+        process.send_signal(number)
+        hint = f"Stopped: continue with epass train --resume --out {stopped} --device cpu\n"
+        assert end(process) == (code, hint)
+        [newest, *_] = checkpoints(stopped / "checkpoints")  # none of them is from a test: the only one is at the end
+        step, tensors = read_checkpoint(newest)
+        assert step - rows(stopped)[-1]["step"] in range(EVERY), "steps since the last report are kept"
+        assert len(rows(stopped)) == step // EVERY
+        if step % EVERY:
+            assert float(tensors["unreported.seconds"]) >= rows(stopped)[-1]["seconds"]
+        kept.append(step)
+        line = ("--resume",)
+    assert kept == sorted(set(kept))
+    assert end(start("train", "--resume", "--device", "cpu", "--out", stopped)) == (0, "")
+    assert end(calm) == (0, "")
+
+    for name in ("model.safetensors", "predictions.npz"):
+        assert (stopped / name).read_bytes() == (undisturbed / name).read_bytes(), name
+    assert timeless(stopped) == timeless(undisturbed), "also the means of reports that a stop cut in two"
+    seconds = [row["seconds"] for row in rows(stopped)]
+    assert seconds == sorted(seconds)
+    assert not (stopped / LOCK).exists()
+
+
+def test_a_folder_belongs_to_one_process_until_that_dies(tmp_path: Path, start: Start) -> None:
+    first = start("train", "--recipe", "tiny.toml", "--device", "cpu", "--out", "run", *LONG)
+    wait_for(first, tmp_path / "run", 1)
+    before = rows(tmp_path / "run")
+    sentence = (
+        f"Error: 'run' is in use by process {first.pid}: wait until it ends, stop it, or choose another folder.\n"
+    )
+    assert end(start("train", "--resume", "--out", "run")) == (2, sentence)
+    forced = start("train", "--recipe", "tiny.toml", "--out", "run", *LONG, "--force")
+    assert end(forced) == (2, sentence)
+    assert first.poll() is None
+    assert rows(tmp_path / "run")[: len(before)] == before
+
+    first.kill()
+    first.wait()
+    assert (tmp_path / "run" / LOCK).exists(), "nobody could clean up"
+    second = start("train", "--recipe", "tiny.toml", "--device", "cpu", "--out", "run", "--steps", "7", "--force")
+    assert end(second) == (0, "")
+    assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_stopped_comparison_goes_on_from_the_step_where_it_was(tmp_path: Path, start: Start) -> None:
+    line = ("compare", "digits", "--methods", "fixmatch", "--seeds", "1", "--steps", "40", "--device", "cpu")
+    slow = ("--set", "net.width=4", "--set", "plan.report_every=1", "--set", "plan.evaluate_every=40", "--out", "out")
+    process, folder = start(*line, *slow), tmp_path / "out" / "supervised-0"
+    wait_for(process, folder, 3)
+    process.send_signal(signal.SIGTERM)
+
+    assert end(process) == (143, "Stopped: the same command goes on from here; finished runs are in out.\n")
+    [only] = checkpoints(folder / "checkpoints")
+    assert read_checkpoint(only)[0] == len(rows(folder))
+    assert end(start(*line, *slow)) == (0, "")
+    assert [row["step"] for row in rows(folder)] == list(range(1, 41))
