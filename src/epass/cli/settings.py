@@ -12,6 +12,7 @@ from ..errors import InputError, unknown
 from ..recipe import Recipe, builtin_recipes, parse_setting, read_recipe
 from ..runs import load_run
 
+INSTEAD_OF_LABELS = ("fold", "label_share", "head_labels", "split_file")  # keys of [data] that outrank `labels`
 DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
 
 
@@ -77,6 +78,9 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         raise InputError(f"seed is a whole number, not '{recipe.seed}'.")
     if "name" not in recipe.data:
         raise no_data()
+    deciding = next((key for key in INSTEAD_OF_LABELS if recipe.data.get(key) is not None), None)
+    if request.labels is not None and deciding is not None:
+        raise InputError(f"data.{deciding} decides which images are labeled here, so --labels has no say: change that.")
     return recipe
 
 
