@@ -21,6 +21,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     force_to_disk(path.parent)  # the new name itself must survive a power cut
 
 
+def as_text(name: str | Path) -> str:
+    """The name of a file as text, even where the file system holds bytes that are none."""
+    return os.fsencode(name).decode(errors="replace")
+
+
 def force_to_disk(path: Path) -> None:
     """Wait until what was written to a file, or the names in a folder, will survive a power cut."""
     number = os.open(path, os.O_RDONLY)

@@ -54,20 +54,20 @@ def memory_per_image(cls: type[Method]) -> dict[str, int]:
 def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
     """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
     in_channels, height, width = image_shape
-    cls: Callable[..., Method] = method_class(recipe.method["name"])
+    cls = method_class(recipe.method["name"])
+    make: Callable[..., Method] = cls
     net = make_network(
         recipe.net["name"], in_channels=in_channels, num_classes=problem.num_classes, **without(recipe.net, "name")
     )
     net.check_images(height, width)
     projector = None
-    if takes_projector(method_class(recipe.method["name"])):
+    if takes_projector(cls):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
     if recipe.start is not None:
         take_over(pretrained_weights(recipe.start["weights"]), net, projector)
     net.precision = precision
-    adapted = method_class(recipe.method["name"]).adapt(net)
     parts = [] if projector is None else [projector]
-    method = cls(adapted, problem, *parts, **without(recipe.method, "name"))
+    method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
     if recipe.wrapper is not None:
         wrap: Callable[..., Method] = WRAPPERS[recipe.wrapper["name"]]
         method = wrap(method, problem, **without(recipe.wrapper, "name"))

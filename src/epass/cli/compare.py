@@ -102,17 +102,9 @@ def compare(
     )
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
-    try:
-        with stop_signals() as stop:
-            failed = train_all(
-                jobs, dataset, place, console, lambda failed: write_tables(list(jobs), failed, out, title), stop
-            )
-    except KeyboardInterrupt as stopped:
-        complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
-        raise typer.Exit(exit_code(stopped)) from None
+    failed = train_all(jobs, dataset, place, console, out, lambda failed: write_tables(list(jobs), failed, out, title))
     show_outcome(list(jobs), failed, out, title, console)
-    if failed:
-        raise typer.Exit(1)
+    exit_if_failed(failed, len(jobs))
 
 
 def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
@@ -139,10 +131,35 @@ def train_all(
     dataset: Dataset,
     place: torch.device,
     console: Console,
+    out: Path,
+    after_each: Callable[[Mapping[Path, str]], object],
+) -> dict[Path, str]:
+    """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
+    try:
+        with stop_signals() as stop:
+            return train_each(jobs, dataset, place, console, after_each, stop)
+    except KeyboardInterrupt as stopped:
+        complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
+        raise typer.Exit(exit_code(stopped)) from None
+
+
+def exit_if_failed(failed: Mapping[Path, str], count: int) -> None:
+    """Say which of so many runs are missing, and end with exit code 1, if there are some."""
+    if failed:
+        names = ", ".join(folder.name for folder in failed)
+        complain(f"{len(failed)} of {count} runs failed ({names}); the same command tries them again.")
+        raise typer.Exit(1)
+
+
+def train_each(
+    jobs: Mapping[Path, Recipe],
+    dataset: Dataset,
+    place: torch.device,
+    console: Console,
     after_each: Callable[[Mapping[Path, str]], object],
     stop: Stop,
 ) -> dict[Path, str]:
-    """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
+    """One run after the other, until `stop` raises."""
     failed: dict[Path, str] = {}
     with overall(console) as bar:
         task = bar.add_task("training", total=sum(recipe.plan["steps"] for recipe in jobs.values()))
@@ -208,6 +225,3 @@ def show_outcome(folders: Sequence[Path], failed: Mapping[Path, str], out: Path,
         page = write_page(out / "report.html", runs, title=title)
         console.print(f"Every column: {out / 'table.md'}, {out / 'results.csv'}", markup=False, soft_wrap=True)
         console.print(f"Open the page: {page.resolve()}", markup=False, soft_wrap=True)
-    if failed:
-        names = ", ".join(folder.name for folder in failed)
-        complain(f"{len(failed)} of {len(folders)} runs failed ({names}); the same command tries them again.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections import Counter
 from heapq import nsmallest
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import as_text, write_atomically
 from .plan import images as count_images
 from .progress import reading
 from .screen import percent, screen, show_facts, show_json, show_table
@@ -132,11 +131,6 @@ def likeliest(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """Numbers and probabilities (N, top) of the classes with the largest logits (N, C); of equal ones the first."""
     shares, numbers = logits.double().softmax(1).sort(dim=1, descending=True, stable=True)
     return numbers[:, :top], shares[:, :top]
-
-
-def as_text(name: str) -> str:
-    """A name as text, even where the file system holds bytes that are none."""
-    return os.fsencode(name).decode(errors="replace")
 
 
 def printable(name: str) -> str:

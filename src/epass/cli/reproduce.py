@@ -13,12 +13,11 @@ from rich.text import Text
 from ..errors import InputError
 from ..recipe import Recipe, builtin_recipes, read_recipe
 from ..runs import RunFolder, load_run
-from .compare import check_folders, train_all
+from .compare import check_folders, exit_if_failed, train_all
 from .flags import Device
 from .progress import reading
-from .screen import complain, screen, show_json, show_table
+from .screen import screen, show_json, show_table
 from .settings import Request, compose
-from .stopping import exit_code, stop_signals
 
 if TYPE_CHECKING:
     from ..reproduce import Sheet, Variant
@@ -112,18 +111,10 @@ def train_table(name: str, data: str, scale: float, seeds: int, out: Path | None
     def keep(_: Mapping[Path, str]) -> None:
         sheet().write(out)
 
-    try:
-        with stop_signals() as stop:
-            failed = train_all(jobs, dataset, place, console, keep, stop)
-    except KeyboardInterrupt as stopped:
-        complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
-        raise typer.Exit(exit_code(stopped)) from None
+    failed = train_all(jobs, dataset, place, console, out, keep)
     console.print()
     show(sheet(), out, console, as_json)
-    if failed:
-        names = ", ".join(folder.name for folder in failed)
-        complain(f"{len(failed)} of {len(jobs)} runs failed ({names}); the same command tries them again.")
-        raise typer.Exit(1)
+    exit_if_failed(failed, len(jobs))
 
 
 def recipe_of(variant: Variant, data: str, scale: float, seed: int) -> Recipe:

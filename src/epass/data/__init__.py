@@ -20,7 +20,7 @@ from .formats import FORMATS, Format, closest, recognize
 from .found import Chunk, FoundImages, find_images
 from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
-from .listing import Notice, read_listing
+from .listing import Notice, nothing_at, read_listing
 from .protocols import balanced_split, long_tailed_counts, open_set_labels
 from .resize import resized
 from .sampling import Order, Shuffle
@@ -133,8 +133,7 @@ def open_dataset(
             "table, or an .npz file."
         )
     if len(path.parts) > 1 or path.suffix:
-        nearest = next(parent for parent in path.absolute().parents if parent.is_dir())
-        raise InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
+        raise nothing_at(path)
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
     raise unknown("data set, folder or file", name_or_path, DATASETS)

@@ -19,7 +19,7 @@ from .channels import with_channels
 from .decode import Progress, decode_readable
 from .folder import EXTENSIONS, walk
 from .images import Images
-from .listing import Place, Read, from_disk, name_inside
+from .listing import Place, Read, from_disk, name_inside, nothing_at
 from .resize import check_size
 from .tables import is_table, list_named
 
@@ -80,8 +80,7 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
     if str(path) and place.is_dir():  # an empty name would mean the current folder
         files = list(walk(place, place))
     elif not place.is_file() or not str(path):
-        nearest = next(parent for parent in (place / "_").absolute().parents if parent.is_dir())
-        raise InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
+        raise nothing_at(path)
     elif is_archive(place):
         files, read = list_archived(place), read_members
     elif is_table(place):

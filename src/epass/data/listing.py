@@ -69,6 +69,12 @@ class Listing:
     read: Read = from_disk
 
 
+def nothing_at(path: str | Path) -> InputError:
+    """The error for a path at which there is nothing, with the nearest folder that is there."""
+    nearest = next(parent for parent in (Path(path).expanduser() / "_").absolute().parents if parent.is_dir())
+    return InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
+
+
 def number_classes(names: Iterable[str]) -> list[str]:
     """The classes in their order: alphabetical, or by size if they are whole numbers."""
     distinct = sorted(set(names))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import as_text
 from .dataset import Dataset
 from .decode import Progress, decode, without_name
 from .folder import list_folder
@@ -82,7 +83,7 @@ def _read(
         found = pool.map(lambda path: _look(path, root, image_size), paths)
         for number, (path, seen) in enumerate(zip(paths, found, strict=True)):
             if isinstance(seen, str):
-                unreadable.append((_name(path, root), seen))
+                unreadable.append((as_text(path.relative_to(root)), seen))
             else:
                 pixels[len(files)], header = seen
                 files.append(header)
@@ -101,9 +102,4 @@ def _look(path: Path, root: Path, image_size: int) -> tuple[Tensor, ImageFile] |
     except InputError as problem:
         return without_name(problem, path)
     with Image.open(path) as file:  # reads the header only
-        return pixels, ImageFile(_name(path, root), *file.size, file.mode)
-
-
-def _name(path: Path, root: Path) -> str:
-    """Relative, and printable even where the file system holds bytes that are no text."""
-    return os.fsencode(path.relative_to(root)).decode(errors="replace")
+        return pixels, ImageFile(as_text(path.relative_to(root)), *file.size, file.mode)
