@@ -24,7 +24,7 @@ PACKAGE = Path(epass.__file__).parent
 EVERYONE = {"errors", "files"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "models", "cpu", "device", "runs", "report", "recipe"}
+EDGE = {"experiment", "running", "models", "cpu", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -46,12 +46,14 @@ ROOMS: dict[str, set[str]] = {
     "models": {"method", "methods", "networks", "parts", "recipe", "runs"},
     "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
+    "running": BELOW_EXPERIMENT | {"experiment"},
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "cli": EDGE
-    | {"bench", "check", "data", "evaluate", "methods", "networks", "reproduce", "train.checkpoint", "train.loop"},
+    | {"bench", "check", "data", "evaluate", "methods", "networks", "reproduce"}
+    | {"train.checkpoint", "train.loop", "train.window"},
     "studio": EDGE,
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -75,6 +77,7 @@ LIBRARIES: dict[str, set[str]] = {
     "models": {"torch", "safetensors"},
     "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
+    "running": {"torch", "numpy"},
     "bench": {"torch"},
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from epass import experiment as module
+from epass import running
 from epass.bench import seconds_per_step
 from epass.data import Dataset, open_dataset
 from epass.device import choose_device, choose_precision
@@ -25,17 +25,18 @@ from epass.experiment import (
     Experiment,
     build,
     check_recipe,
+    policies_for,
     predict,
-    run,
 )
 from epass.method import Outcome
 from epass.methods import METHODS
 from epass.models import load_model, takes_projector
 from epass.recipe import Recipe, parse_recipe
+from epass.running import run
 from epass.runs import load_run
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
-from epass.train.loop import NotFiniteError
+from epass.train.window import NotFiniteError
 
 CPU = torch.device("cpu")
 TINY = Recipe(
@@ -306,7 +307,7 @@ def test_tables_reach_what_they_configure(digits: Dataset) -> None:
     assert made.optimizer.param_groups[0]["lr"] == 0.5
     assert len(made.split.unlabeled) == 1402
     assert made.feed.labeled_order.order == "reference"
-    policies: Any = module.policies_for(recipe, digits)
+    policies: Any = policies_for(recipe, digits)
     assert (policies["weak"].padding, policies["strong"].weak.padding, policies["strong"].cutout) == (3, 3, 0.0)
     assert policies["weak"].horizontal_flip is False  # of the data set: a mirrored digit is another sign
     assert (made.problem.num_classes, made.problem.num_labeled, made.problem.num_unlabeled) == (10, 40, 1402)
@@ -547,7 +548,7 @@ def test_the_best_on_test_is_the_lowest_of_the_evaluated_rows(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = iter([0.5, 0.2, 0.2, 0.4, 0.3, 0.6, 0.7, 0.8, 0.8])  # eight tests and the last word
-    monkeypatch.setattr(module, "score", lambda *given: {**score(*given), "error": next(scripted)})
+    monkeypatch.setattr(running, "score", lambda *given: {**score(*given), "error": next(scripted)})
     recipe = TINY.with_settings({"plan.evaluate_every": 1})
     for _ in run(recipe, tmp_path / "run", experiment=build(recipe, CPU, digits)):
         pass
@@ -792,7 +793,7 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
 def test_the_recipe_is_written_last_so_that_a_folder_with_one_is_a_run(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "environment", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(running, "environment", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         next(run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits)))
     assert files(tmp_path / "run") == {}
@@ -834,9 +835,9 @@ def test_rows_are_on_disk_before_the_checkpoint_that_counts_on_them(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    save, sync = module.save_checkpoint, module.RunFolder.sync_metrics
-    monkeypatch.setattr(module, "save_checkpoint", lambda *given: order.append("checkpoint") or save(*given))
-    monkeypatch.setattr(module.RunFolder, "sync_metrics", lambda home: order.append("rows") or sync(home))
+    save, sync = running.save_checkpoint, running.RunFolder.sync_metrics
+    monkeypatch.setattr(running, "save_checkpoint", lambda *given: order.append("checkpoint") or save(*given))
+    monkeypatch.setattr(running.RunFolder, "sync_metrics", lambda home: order.append("rows") or sync(home))
     reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
     assert next(reports).step == 2
     assert order == [], "a report alone waits for no disk"

@@ -8,11 +8,12 @@ import torch
 from safetensors.torch import load_file
 
 from epass.errors import InputError
-from epass.experiment import build, check_recipe, look, predict, run
+from epass.experiment import build, check_recipe, look, predict
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
 from epass.models import answer_by_nearest_mean, load_model, method_class, pretrained_weights
 from epass.networks import Classifier
 from epass.recipe import Recipe, read_recipe
+from epass.running import run
 from epass.runs import load_run
 from epass.testing import difference
 from epass.testing.case import TinyBackbone

@@ -34,8 +34,8 @@ def test_a_star_import_brings_them_all() -> None:
 
 def test_a_public_name_is_the_thing_itself() -> None:
     from epass.errors import InputError
-    from epass.experiment import run
     from epass.parts.projector import ProjectorEnsemble
+    from epass.running import run
 
     assert (epass.run, epass.InputError, epass.ProjectorEnsemble) == (run, InputError, ProjectorEnsemble)
 

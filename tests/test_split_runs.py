@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from epass import experiment as module
+from epass import running as module
 from epass.cli.plan import plan_facts, result_facts
 from epass.cli.settings import Request, compose
 from epass.data import Dataset, join, open_dataset
 from epass.errors import InputError
 from epass.evaluate import open_set_accuracy, score
-from epass.experiment import build, check_recipe, predict, run, split_for
+from epass.experiment import build, check_recipe, predict, split_for
 from epass.models import load_model
 from epass.recipe import Recipe, parse_recipe
+from epass.running import run
 from epass.runs import load_run
 
 CPU = torch.device("cpu")

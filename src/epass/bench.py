@@ -23,9 +23,9 @@ from .errors import InputError
 from .experiment import Experiment
 from .networks import count_parameters
 from .runs import environment
-from .train.loop import Window
 from .train.optimizer import set_lr
 from .train.step import capture, kept, make_step
+from .train.window import Window
 
 Work = Callable[[int], object]  # what is timed, given the number of a step
 

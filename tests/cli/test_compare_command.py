@@ -256,7 +256,7 @@ def test_a_loss_that_is_no_number_is_a_failure_like_any_other(epass: Epass) -> N
 
 @pytest.mark.usefixtures("no_page")
 def test_interrupted_it_says_how_to_go_on_and_keeps_what_is_done(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass import experiment
+    from epass import running
 
     def interrupted(recipe: Recipe, *arguments: Any, **named: Any) -> Iterator[Any]:
         for report in run(recipe, *arguments, **named):
@@ -264,10 +264,10 @@ def test_interrupted_it_says_how_to_go_on_and_keeps_what_is_done(epass: Epass, m
                 raise KeyboardInterrupt
             yield report
 
-    run = experiment.run
+    run = running.run
     typed = ("compare", "digits", "--methods", "fixmatch", "--seeds", "1", "--steps", "3", "--out", "out")
     with monkeypatch.context() as patched:
-        patched.setattr(experiment, "run", interrupted)
+        patched.setattr(running, "run", interrupted)
         answer = epass(*typed)
 
     assert answer.code == 130

@@ -34,13 +34,13 @@ def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
 
 
 def test_a_stopped_pre_training_says_how_to_continue(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass.train import loop
+    from epass.train import window
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop.Window, "means", stop)
+        patched.setattr(window.Window, "means", stop)
         answer = pretrain(epass)
     assert answer.code == 130
     assert "epass pretrain --resume --out pre" in answer.err

@@ -7,8 +7,9 @@ import torch
 
 from epass.method import Batch, Outcome
 from epass.testing.checks import _NoHostSync
-from epass.train.loop import NotFiniteError, Report, Window, train
+from epass.train.loop import Report, train
 from epass.train.schedule import Plan
+from epass.train.window import NotFiniteError, Window
 
 
 def feed(step: int) -> Batch:

@@ -109,7 +109,7 @@ def compare(
 
 def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
     """Refuse folders that hold something else, before anything is trained."""
-    from ..experiment import check_same
+    from ..running import check_same
 
     if out.exists() and not out.is_dir():
         raise InputError(f"'{out}' is a file; the runs need a folder: choose another one with --out.")
@@ -185,7 +185,8 @@ def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.devic
     """Start a run or go on with it, and yield the steps done."""
     import torch
 
-    from ..experiment import build, run
+    from ..experiment import build
+    from ..running import run
 
     if place.type == "cuda":
         torch.compiler.reset()  # it compiles a function for a few networks only, and there are many runs

@@ -101,7 +101,7 @@ def train_one(recipe: Recipe, folder: Path) -> None:
     keep_freed_memory()
     import torch
 
-    from ..experiment import run
+    from ..running import run
 
     torch.set_num_threads(1)
     for _ in run(recipe, folder, device="cpu", force=True, command="epass demo"):

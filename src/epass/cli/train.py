@@ -171,7 +171,8 @@ def recipe_of(folder: Path | None) -> Recipe:
 
 def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
     """Refuse what cannot work before anything is read, built or written."""
-    from ..experiment import check_recipe, check_same
+    from ..experiment import check_recipe
+    from ..running import check_same
 
     if home.path.exists() and not (home.exists() and (resume or force)):
         home.create(force=False)  # changes nothing in a folder that is there: says why this one cannot be used
@@ -236,8 +237,8 @@ def follow(
     stop: Stop,
 ) -> None:
     """Train and show how it goes."""
-    from ..experiment import run
-    from ..train.loop import NotFiniteError
+    from ..running import run
+    from ..train.window import NotFiniteError
 
     reports = run(
         experiment.recipe,

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..files import write_atomically
 from ..method import Method
 from ..parts.teacher import Average
-from .loop import NotFiniteError, Window
+from .window import NotFiniteError, Window
 
 T = TypeVar("T")
 

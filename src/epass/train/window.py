@@ -1,0 +1,53 @@
+"""What happened since the last report, summed up on the device."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..method import Outcome
+
+
+class NotFiniteError(ArithmeticError):
+    """A loss stopped being a number; nothing after the last checkpoint is worth keeping."""
+
+
+class Window:
+    """Running sums of an outcome's scalars, on the device."""
+
+    def __init__(self, start: int) -> None:
+        self.clear(start)
+
+    def clear(self, start: int) -> None:
+        self.start, self.count = start, 0
+        self.losses: tuple[str, ...] = ()
+        self.metrics: tuple[str, ...] = ()
+        self.total: Tensor | None = None  # losses, then metrics
+        self.finite: Tensor | None = None  # steps until a loss part was no longer finite
+
+    def add(self, outcome: Outcome) -> None:
+        values = torch.stack([value.float() for value in (*outcome.losses.values(), *outcome.metrics.values())])
+        fine = values[: len(outcome.losses)].isfinite()
+        self.losses, self.metrics = tuple(outcome.losses), tuple(outcome.metrics)
+        if self.total is None or self.finite is None:
+            self.total, self.finite = values, fine.long()
+        else:
+            self.total = self.total + values
+            self.finite = self.finite + (fine & (self.finite == self.count))
+        self.count += 1
+
+    def means(self) -> dict[str, float]:
+        """Averages by name: the one place where the host waits. A loss that is no number stops everything."""
+        assert self.total is not None
+        assert self.finite is not None
+        means = (self.total / self.count).tolist()
+        first, name = min(zip(self.finite.tolist(), self.losses, strict=True), key=lambda pair: pair[0])
+        if first < self.count:
+            raise NotFiniteError(f"The loss '{name}' was no longer finite at step {self.start + first}.")
+        parts = dict(zip((f"loss_{name}" for name in self.losses), means, strict=False))
+        values = {"loss": math.fsum(parts.values()), **parts}
+        values.update(zip(self.metrics, means[len(self.losses) :], strict=True))
+        known, right = values.pop("used_known", 0.0), values.pop("used_right", 0.0)
+        return {**values, "quality": right / known} if known else values
