@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 
 # The tensors of the tests are tiny: a second thread costs more than it saves, and one gives the same sums everywhere.
 torch.set_num_threads(1)
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
