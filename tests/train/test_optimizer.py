@@ -71,6 +71,45 @@ def test_sgd_is_nesterov_momentum_written_by_hand() -> None:
         torch.testing.assert_close(p.detach(), weights[name])
 
 
+def test_sgd_with_plain_momentum_written_by_hand() -> None:
+    module = small()
+    optimizer = make_optimizer(module, Plan(steps=5, lr=0.1, weight_decay=0.0, momentum=0.8, nesterov=False))
+    weights = {name: p.detach().clone() for name, p in module.named_parameters()}
+    velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+    for step in range(4):
+        give_gradients(module, step)
+        for name, p in module.named_parameters():
+            velocity[name] = 0.8 * velocity[name] + p.grad
+            weights[name] = weights[name] - 0.1 * velocity[name]
+        optimizer.step()
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name])
+
+
+def test_adam_decays_as_part_of_the_gradient() -> None:
+    module = small()
+    optimizer = make_optimizer(module, Plan(steps=5, optimizer="adam", lr=0.1, weight_decay=0.05))
+    weights = {name: p.detach().clone() for name, p in module.named_parameters()}
+    first = {name: torch.zeros_like(value) for name, value in weights.items()}
+    second = {name: torch.zeros_like(value) for name, value in weights.items()}
+    for step in range(1, 5):
+        give_gradients(module, step)
+        for name, p in module.named_parameters():
+            gradient = p.grad + (0.05 * weights[name] if name == "weight" else 0.0)
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.999 * second[name] + 0.001 * gradient**2
+            mean, variance = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
+            weights[name] = weights[name] - 0.1 * mean / (variance.sqrt() + 1e-8)
+        optimizer.step()
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name])
+
+
+def test_everything_decays_where_the_plan_says_so() -> None:
+    groups = make_optimizer(small(), Plan(steps=1, decayed="everything", weight_decay=0.1)).param_groups
+    assert [(len(group["params"]), group["weight_decay"]) for group in groups if group["params"]] == [(2, 0.1)]
+
+
 def test_adamw_is_the_published_rule_written_by_hand() -> None:
     module = small()
     optimizer = make_optimizer(module, Plan(steps=5, optimizer="adamw", lr=0.1, weight_decay=0.05))
@@ -98,13 +137,14 @@ def run(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[Tensor]:
     return [p.detach().clone() for p in module.parameters()]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_state_primed_with_zeros_is_torchs_own_bit_for_bit(name: str) -> None:
     plan = Plan(steps=4, optimizer=name, lr=0.1, weight_decay=0.05)
     ours, theirs = small(), small()
     groups = parameter_groups(theirs, plan.weight_decay)
-    if name == "adamw":
-        reference: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=plan.lr)
+    if name != "sgd":
+        adam = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+        reference: torch.optim.Optimizer = adam(groups, lr=plan.lr)
     else:
         reference = torch.optim.SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=True)
     optimizer = make_optimizer(ours, plan)
@@ -114,7 +154,7 @@ def test_state_primed_with_zeros_is_torchs_own_bit_for_bit(name: str) -> None:
         assert all(torch.equal(optimizer.state[a][key], reference.state[b][key]) for key in optimizer.state[a])
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_state_exists_before_the_first_step_and_stays_in_place(name: str) -> None:
     network = Network()
     optimizer = make_optimizer(network, Plan(steps=1, optimizer=name))

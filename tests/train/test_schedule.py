@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,39 @@ def test_cosine_spans_seven_sixteenths_of_pi_after_the_warm_up() -> None:
     assert plan.lr_factor(110) == pytest.approx(0.195090, abs=1e-6)
     factors = [plan.lr_factor(step) for step in range(10, 111)]
     assert factors == sorted(factors, reverse=True)
+
+
+def test_half_cosine_ends_at_zero() -> None:
+    plan = Plan(steps=110, warmup_steps=10, schedule="half-cosine")
+    assert plan.lr_factor(5) == 0.5
+    assert plan.lr_factor(10) == 1.0
+    assert plan.lr_factor(35) == pytest.approx((1 + math.sqrt(0.5)) / 2)
+    assert plan.lr_factor(60) == pytest.approx(0.5)
+    assert plan.lr_factor(110) == plan.lr_factor(200) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_drops_divide_by_ten_after_shares_of_the_whole_run() -> None:
+    plan = Plan(steps=100, warmup_steps=10, schedule="drops", drops=[0.5, 0.75])
+    factors = {step: plan.lr_factor(step) for step in (5, 10, 49, 50, 74, 75, 99)}
+    wanted = {5: 0.5, 10: 1.0, 49: 1.0, 50: 0.1, 74: 0.1, 75: 0.01, 99: 0.01}
+    assert factors == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 60])
+def test_drops_lie_within_the_run(share: float) -> None:
+    with pytest.raises(InputError, match=r"plan.drops are shares of the run between 0 and 1"):
+        Plan(steps=100, schedule="drops", drops=[0.5, share])
+
+
+@pytest.mark.parametrize("settings", [{"schedule": "drops"}, {"schedule": "drops", "drops": []}, {"drops": [0.5]}])
+def test_drops_belong_to_their_schedule(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="need each other"):
+        Plan(steps=100, **settings)
+
+
+def test_a_constant_rate_stays() -> None:
+    plan = Plan(steps=100, warmup_steps=10, schedule="constant")
+    assert [plan.lr_factor(step) for step in (0, 5, 10, 60, 99)] == [0.0, 0.5, 1.0, 1.0, 1.0]
 
 
 def test_rate_never_goes_below_zero() -> None:

@@ -11,16 +11,19 @@ from torch import nn
 from ..errors import InputError
 from .schedule import Plan
 
+ADAMS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}  # decay as part of the gradient, or beside it
 
-def parameter_groups(module: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> list[dict[str, Any]]:
+
+def parameter_groups(
+    module: nn.Module, weight_decay: float, layer_decay: float = 1.0, *, decay_everything: bool = False
+) -> list[dict[str, Any]]:
     """Groups of decayed weights and of exempt ones: two, or with a `layer_decay` below 1 two for every layer.
 
     Exempt are parameters with at most one dimension, those whose name ends in "bias", and those that a part of the
-    module names in its attribute `undecayed`. A group's learning rate is the plan's times its `lr_scale`.
+    module names in its attribute `undecayed`; none with `decay_everything`. A group's learning rate is the plan's
+    times its `lr_scale`.
     """
-    exempt = {p for name, p in module.named_parameters() if p.ndim <= 1 or name.endswith("bias")}
-    for part in module.modules():  # wherever it stands: wrapped or not, a network's word is heard
-        exempt |= {part.get_parameter(name) for name in getattr(part, "undecayed", ())}
+    exempt = set() if decay_everything else exempt_from_decay(module)
     scales = lr_scales(module, layer_decay)
     groups = []
     for scale in sorted(set(scales.values())):
@@ -29,6 +32,14 @@ def parameter_groups(module: nn.Module, weight_decay: float, layer_decay: float 
         groups.append({"params": decayed, "weight_decay": weight_decay, "lr_scale": scale})
         groups.append({"params": others, "weight_decay": 0.0, "lr_scale": scale})
     return groups
+
+
+def exempt_from_decay(module: nn.Module) -> set[nn.Parameter]:
+    """The parameters that weight decay customarily leaves alone."""
+    exempt = {p for name, p in module.named_parameters() if p.ndim <= 1 or name.endswith("bias")}
+    for part in module.modules():  # wherever it stands: wrapped or not, a network's word is heard
+        exempt |= {part.get_parameter(name) for name in getattr(part, "undecayed", ())}
+    return exempt
 
 
 def lr_scales(module: nn.Module, layer_decay: float) -> dict[nn.Parameter, float]:
@@ -55,19 +66,21 @@ def lr_scales(module: nn.Module, layer_decay: float) -> dict[nn.Parameter, float
 def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.Optimizer:
     """The plan's optimizer, its learning rates device tensors so that a captured step follows the schedule."""
     device = next(module.parameters()).device
-    groups = parameter_groups(module, plan.weight_decay, plan.layer_decay)
+    decay_everything = plan.decayed == "everything"
+    groups = parameter_groups(module, plan.weight_decay, plan.layer_decay, decay_everything=decay_everything)
     fused = device.type == "cuda"
     for group in groups:
         lr = plan.lr * group["lr_scale"]
         group["lr"] = torch.tensor(lr, device=device) if fused else lr
     # State exists from the start, as zeros: a checkpoint has the same tensors at every step and restores them in place.
-    if plan.optimizer == "adamw":
-        adamw = torch.optim.AdamW(groups, lr=plan.lr, fused=fused, capturable=fused)
+    if plan.optimizer != "sgd":
+        adam: torch.optim.Optimizer = ADAMS[plan.optimizer](groups, lr=plan.lr, fused=fused, capturable=fused)
         for p in trainable(module):
             count = torch.zeros((), device=device if fused else "cpu")
-            adamw.state[p] = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        return adamw
-    sgd = torch.optim.SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=plan.momentum > 0, fused=fused)
+            adam.state[p] = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        return adam
+    nesterov = plan.nesterov and plan.momentum > 0
+    sgd = torch.optim.SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=nesterov, fused=fused)
     if plan.momentum > 0:
         for p in trainable(module):
             sgd.state[p] = {"momentum_buffer": torch.zeros_like(p)}

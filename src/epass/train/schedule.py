@@ -16,10 +16,14 @@ class Plan:
     steps: int
     labeled_batch: int = 64
     unlabeled_ratio: int = 7  # unlabeled images per labeled image
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: float = 0.03
+    schedule: Literal["cosine", "half-cosine", "drops", "constant"] = "cosine"  # of the learning rate; see `lr_factor`
+    drops: list[float] | None = None  # shares of the run, for the schedule "drops"
     weight_decay: float = 5e-4
+    decayed: Literal["weights", "everything"] = "weights"  # or also biases and what normalizes
     momentum: float = 0.9
+    nesterov: bool = True
     average_momentum: float = 0.999  # of the weights that are evaluated and kept
     warmup_steps: int = 0  # of the learning rate
     layer_decay: float = 1.0  # of the learning rate, from each layer of the network to the one before it
@@ -34,6 +38,10 @@ class Plan:
                 raise InputError(f"plan.{name} must be at least 1, not {getattr(self, name)}.")
         if self.lr <= 0 or self.weight_decay < 0:
             raise InputError("plan.lr must be above 0 and plan.weight_decay not below it.")
+        if not all(0 < share < 1 for share in self.drops or []):
+            raise InputError(f"plan.drops are shares of the run between 0 and 1, not {self.drops}.")
+        if (self.schedule == "drops") != bool(self.drops):
+            raise InputError('plan.drops and schedule "drops" need each other: use plan.drops=[0.6,0.8], or neither.')
         if not 0 < self.layer_decay <= 1:
             raise InputError(f"plan.layer_decay lies above 0 and not above 1, not at {self.layer_decay}.")
         if not 0 <= self.warmup_steps < self.steps:
@@ -48,11 +56,21 @@ class Plan:
         return self.labeled_batch * self.unlabeled_ratio
 
     def lr_factor(self, step: int) -> float:
-        """Linear warm-up from 0, then the cosine that ends at cos(7 pi / 16) = 0.195 of the full rate."""
+        """Linear warm-up from 0 to the full rate, then what the schedule says.
+
+        "cosine" ends at cos(7 pi / 16) = 0.195 of the full rate, "half-cosine" at 0, "drops" divides by ten after each
+        of the shares of the whole run, "constant" stays.
+        """
         if step < self.warmup_steps:
             return step / self.warmup_steps
         progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
-        return max(0.0, math.cos(7 * math.pi / 16 * progress))
+        if self.schedule == "cosine":
+            return max(0.0, math.cos(7 * math.pi / 16 * progress))
+        if self.schedule == "half-cosine":
+            return (1 + math.cos(math.pi * min(progress, 1.0))) / 2
+        if self.schedule == "drops":
+            return 0.1 ** sum(step >= share * self.steps for share in self.drops or [])
+        return 1.0
 
     def reports_after(self, step: int) -> bool:
         """Whether the host looks at the device once `step` steps are done."""
