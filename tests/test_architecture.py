@@ -24,7 +24,7 @@ PACKAGE = Path(epass.__file__).parent
 EVERYONE = {"errors", "files"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "running", "models", "cpu", "device", "runs", "report", "recipe"}
+EDGE = {"experiment", "running", "loggers", "models", "cpu", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -47,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
     "running": BELOW_EXPERIMENT | {"experiment"},
+    "loggers": {"train.loop"},
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
     "testing": CORE | {"recipe"},
@@ -78,6 +79,7 @@ LIBRARIES: dict[str, set[str]] = {
     "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
     "running": {"torch", "numpy"},
+    "loggers": {"torch", "wandb", "mlflow"},
     "bench": {"torch"},
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
@@ -85,7 +87,7 @@ LIBRARIES: dict[str, set[str]] = {
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
 }
-ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL", "pyarrow", "timm", "transformers"}
+ONLY_INSIDE_FUNCTIONS = {"wandb", "mlflow", "matplotlib", "sklearn", "PIL", "pyarrow", "timm", "transformers"}
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}

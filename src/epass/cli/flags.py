@@ -34,6 +34,10 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the run in the folder, or start it.", rich_help_panel=WHERE)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Throw away the run in the folder.", rich_help_panel=WHERE)]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(help="Also report to tensorboard, wandb or mlflow; may be given twice.", rich_help_panel=WHERE),
+]
 FromRecipe = Annotated[
     str | None, typer.Option(help="A name from 'epass recipes' or a .toml file.", rich_help_panel=RECIPE)
 ]

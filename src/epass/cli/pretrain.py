@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..loggers import make_loggers
 from .flags import (
     WHAT,
     Budget,
@@ -14,6 +15,7 @@ from .flags import (
     Force,
     FromRecipe,
     ImageSize,
+    Log,
     Net,
     Out,
     Projectors,
@@ -45,6 +47,7 @@ def pretrain(
     device: Device = "auto",
     resume: Resume = False,
     force: Force = False,
+    log: Log = None,
     recipe: FromRecipe = None,
     settings: Settings = None,
 ) -> None:
@@ -67,4 +70,13 @@ def pretrain(
         settings=tuple(settings or ()),
     )
     # no label teaches, so a test image among the labeled ones teaches nothing either
-    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=True)
+    carry_out(
+        request,
+        budget=budget,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        allow_leak=True,
+        loggers=make_loggers(log or ()),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
+from ..loggers import Logger, logged, make_loggers
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
 from .flags import (
@@ -22,6 +24,7 @@ from .flags import (
     Force,
     FromRecipe,
     ImageSize,
+    Log,
     Net,
     Out,
     Projectors,
@@ -77,6 +80,7 @@ def train(
     device: Device = "auto",
     resume: Resume = False,
     force: Force = False,
+    log: Log = None,
     allow_leak: Annotated[
         bool,
         typer.Option(
@@ -104,7 +108,16 @@ def train(
         seed=seed,
         settings=tuple(settings or ()),
     )
-    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=allow_leak)
+    carry_out(
+        request,
+        budget=budget,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        allow_leak=allow_leak,
+        loggers=make_loggers(log or ()),
+    )
 
 
 def carry_out(
@@ -116,6 +129,7 @@ def carry_out(
     resume: bool,
     force: bool,
     allow_leak: bool,
+    loggers: Sequence[Logger],
 ) -> None:
     """Train what was asked for, or say why not."""
     seconds = parse_budget(budget) if budget is not None else None
@@ -145,7 +159,7 @@ def carry_out(
             experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
-            follow(experiment, home, resume, force, seconds_per_step, console, stop)
+            follow(experiment, home, resume, force, loggers, seconds_per_step, console, stop)
         finish(experiment, home, console)
     except KeyboardInterrupt as stopped:
         command = "pretrain" if request.pretrain else "train"
@@ -232,6 +246,7 @@ def follow(
     home: RunFolder,
     resume: bool,
     force: bool,
+    loggers: Sequence[Logger],
     seconds_per_step: float,
     console: Console,
     stop: Stop,
@@ -251,7 +266,7 @@ def follow(
     )
     try:
         with stop.patiently(), watching(console, experiment.plan.steps, seconds_per_step) as watch:
-            for report in reports:
+            for report in logged(reports, loggers, home.path, experiment.recipe.flat()):
                 watch(report)
     except NotFiniteError as problem:
         kept = any(home.checkpoints.glob("step-*"))
