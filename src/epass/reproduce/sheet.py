@@ -27,12 +27,11 @@ class Sheet:
     rows: Sequence[Sequence[str]]
     cells: Sequence[Cell]
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, name: str = "table") -> None:
         """The numbers as table.csv, the table as table.md and table.tex."""
         folder.mkdir(parents=True, exist_ok=True)
-        files = {"table.csv": self.as_csv(), "table.md": self.as_markdown(), "table.tex": self.as_tex()}
-        for name, text in files.items():
-            write_atomically(folder / name, text.encode())
+        for ending, text in {"csv": self.as_csv(), "md": self.as_markdown(), "tex": self.as_tex()}.items():
+            write_atomically(folder / f"{name}.{ending}", text.encode())
 
     def as_csv(self) -> str:
         text = io.StringIO()
