@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,22 +108,23 @@ def read_benchmark(name: str) -> Benchmark:
 
 def _trials(table: Mapping[str, Any], columns: Sequence[Column]) -> Iterable[Trial]:
     """Those of which the paper prints something."""
+    known = builtin_recipes().keys()
     for row, values in table["paper"].items():
         for column, value in zip(columns, values, strict=False):  # a row may end early
             texts = [value] if isinstance(value, str) else value
             if any(texts):
                 texts = [*texts, *[""] * (len(table["metrics"]) - len(texts))]
-                yield _trial(table, row, column, texts)
+                yield _trial(table, row, column, texts, known)
 
 
-def _trial(table: Mapping[str, Any], row: str, column: Column, paper: Sequence[str]) -> Trial:
+def _trial(table: Mapping[str, Any], row: str, column: Column, paper: Sequence[str], known: Collection[str]) -> Trial:
     title = table.get("names", {}).get(row) or row_title(row)
     if lacking := table.get("without_recipe", {}).get(row, ""):
         return Trial(row, title, column, paper, None, lacking, anywhere=False)
     trial = Trial(row, title, column, paper, None)
     wrapped = f"_{trial.wrapper}" if trial.wrapper else ""
     names = [f"{family}{wrapped}-{trial.method}" for family in column.recipes]
-    found = next((name for name in names if name in builtin_recipes()), None)
+    found = next((name for name in names if name in known), None)
     return replace(trial, recipe=found, lacking="" if found else "there is no recipe for it in this protocol")
 
 
