@@ -172,7 +172,7 @@ def test_one_more_seed_trains_only_that(shown: tuple[Path, Answer], epass: Epass
     flags = ("--only", "simmatch", "--columns", "tiny-50", "--root", root, "--out", out)
     answer = epass("reproduce", "classic", *SHORT, "--seeds", "3", *flags)
     assert answer.code == 0, answer.err
-    assert "1 runs to train, 2 finished, 0 skipped" in answer.out
+    assert "1 run to train, 2 finished, 0 skipped" in answer.out
     changed = {path.parent.name for path in out.glob("*/*") if path.stat().st_mtime_ns != before.get(path)}
     assert changed == {"tiny-50-simmatch-2"}
     assert [row["seeds"] for row in rows_of(out / "classic.csv").values()] == ["3"]

@@ -97,7 +97,7 @@ def fill(asked: Asked, dry_run: bool, as_json: bool) -> None:
     there = sum(job.results is not None for job in jobs)
     gone = sum(job.gap is not None for job in jobs)
     console.print(
-        f"{table.title}: {len(waiting)} runs to train, {there} finished, {gone} skipped, in {out}.",
+        f"{table.title}: {counted(len(waiting), 'run')} to train, {there} finished, {gone} skipped, in {out}.",
         markup=False,
         soft_wrap=True,
     )
@@ -111,7 +111,8 @@ def fill(asked: Asked, dry_run: bool, as_json: bool) -> None:
     for column, dataset, members in by_column(waiting, asked, console):
         recipes = {job.folder: job.recipe for job in members if job.recipe is not None}
         steps = max(recipe.plan["steps"] for recipe in recipes.values())
-        console.print(f"\n{column}: {len(recipes)} runs of {steps:,} steps", markup=False, soft_wrap=True)
+        title = f"\n{column}: {counted(len(recipes), 'run')} of {counted(steps, 'step')}"
+        console.print(title, markup=False, soft_wrap=True)
         failed |= train_all(recipes, dataset, place, console, out, keep)
     console.print()
     show(sheet_of(table, jobs, odd, asked), out, console, as_json, table.name)
@@ -299,7 +300,7 @@ def show_plan(jobs: Sequence[Job], as_json: bool) -> None:
     show_table(console, heads, rows)
     states = [plan["state"] for plan in plans]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("to train", "finished", "skipped"))
-    console.print(f"\n{len(plans)} runs: {counts}", markup=False, soft_wrap=True)
+    console.print(f"\n{counted(len(plans), 'run')}: {counts}", markup=False, soft_wrap=True)
 
 
 def changes(trial: Trial) -> str:
@@ -308,3 +309,8 @@ def changes(trial: Trial) -> str:
     if trial.projectors:
         found["projector.size"] = trial.projectors
     return ", ".join(f"{key}={value}" for key, value in found.items())
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {thing}{'s' * (count != 1)}"
