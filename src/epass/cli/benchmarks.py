@@ -75,7 +75,6 @@ def check_settings(settings: Sequence[str]) -> None:
 
 def fill(asked: Asked, dry_run: bool, as_json: bool) -> None:
     """Train what a table still lacks, or only list it, and show the table."""
-    from ..device import choose_device
     from ..reproduce import choose, on_other_data, read_benchmark
 
     check_scale(asked.scale)
@@ -90,10 +89,17 @@ def fill(asked: Asked, dry_run: bool, as_json: bool) -> None:
     check_folders(out, {job.folder: job.recipe for job in jobs if job.recipe is not None and job.gap is None})
     if dry_run:
         show_plan(jobs, as_json)
-        return
+    else:
+        train_jobs(table, jobs, asked, out, as_json)
+
+
+def train_jobs(table: Benchmark, jobs: Sequence[Job], asked: Asked, out: Path, as_json: bool) -> None:
+    """Column by column, with the table in files as it grows."""
+    from ..device import choose_device
+
     place = choose_device(asked.device)
     console = Console(quiet=True) if as_json else screen()
-    waiting = [job for job in jobs if job.recipe is not None and job.results is None and job.gap is None]
+    waiting = [job for job in jobs if job.results is None and job.gap is None]
     there = sum(job.results is not None for job in jobs)
     gone = sum(job.gap is not None for job in jobs)
     console.print(
