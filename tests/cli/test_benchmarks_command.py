@@ -164,6 +164,16 @@ def test_it_goes_on_where_it_was_even_without_the_data(shown: tuple[Path, Answer
     assert cells["simmatch", "many"]["missing"].startswith("tiny is not here: put its original files into nowhere/tiny")
 
 
+def test_finished_runs_are_kept_when_the_data_has_moved(
+    shown: tuple[Path, Answer], epass: Epass, tmp_path: Path
+) -> None:
+    shutil.copytree(shown[0].parent / "data", tmp_path / "moved")
+    flags = ("--seeds", "2", "--columns", "tiny-40", "--root", tmp_path / "moved", "--out", shown[0], "--dry-run")
+    answer = epass("reproduce", "classic", *SHORT, *flags)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith("6 runs: 0 to train, 6 finished, 0 skipped\n")
+
+
 def test_one_more_seed_trains_only_that(shown: tuple[Path, Answer], epass: Epass, tmp_path: Path) -> None:
     out = tmp_path / "copy"
     shutil.copytree(shown[0], out)
