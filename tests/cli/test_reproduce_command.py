@@ -15,7 +15,9 @@ from calling import Answer, Epass, call
 from epass.cli.reproduce import recipe_of
 from epass.networks import NETWORKS
 from epass.recipe import read_recipe
-from epass.reproduce import Variant, ablation, count, counted, in_tex, obstacles, paper_table, parameters, variants
+from epass.reproduce import Variant, ablation, obstacles, paper_table, parameters, variants
+from epass.reproduce.counts import count, counted
+from epass.reproduce.sheet import in_tex
 from epass.runs import Run, load_run
 
 SHORT = ("--scale", "0.005")  # 3 of 600 steps

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from ..errors import InputError
 from ..recipe import Recipe, builtin_recipes, read_recipe
 from ..runs import RunFolder, load_run
+from .benchmarks import Asked, check_scale, fill
 from .compare import check_folders, exit_if_failed, train_all
-from .flags import Device
+from .flags import Device, Settings
 from .progress import reading
-from .screen import screen, show_json, show_table
+from .screen import screen
 from .settings import Request, compose
+from .sheets import refuse_file, show
 
 if TYPE_CHECKING:
     from ..reproduce import Sheet, Variant
@@ -33,6 +33,30 @@ Out = Annotated[
     Path | None,
     typer.Option(help="Where runs and tables go; finished runs are kept. [dim]\\[default: runs/reproduce-TABLE][/]"),
 ]
+
+Only = Annotated[str, typer.Option(help="Rows, with commas between them: simmatch,simmatch+3; +3 is EPASS.")]
+Columns = Annotated[
+    str, typer.Option(help="Columns as in --dry-run, or data sets: cifar10-40,svhn. With commas between them.")
+]
+Instead = Annotated[
+    str | None,
+    typer.Option(help="Train on this in place of the table's data: digits, or images of yours. Without differences."),
+]
+Root = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the data sets are, as 'epass download' puts them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and what is missing; train nothing.")]
+
+BENCHMARKS = {
+    "classic": "Eleven methods, EPASS and all labels on CIFAR-10, CIFAR-100, SVHN and STL-10",
+    "imagenet": "Top-1 and top-5 error of six methods and EPASS on ImageNet",
+    "imagenet-detail": "Epochs, parameters and accuracy on ImageNet with 1 % and 10 % of the labels",
+    "longtail": "Six methods, with and without EPASS and ABC, on long-tailed CIFAR-10 and CIFAR-100",
+    "usb": "Nine methods, EPASS and all labels with the ViTs of the USB benchmark on five data sets",
+    "prf": "Precision, recall, F1 and AUC of seven methods and EPASS on four data sets",
+}
+SKIPPING = (
+    "Cells whose data or recipe is missing are skipped, and the table says so. Finished runs are kept: stop it "
+    "whenever you like, the same command goes on."
+)
 
 app = typer.Typer(no_args_is_help=True, help="Fill a table of the paper: its numbers, ours, and the difference.")
 
@@ -75,6 +99,52 @@ def strategies(
     train_table("strategies", data, scale, seeds, out, device, json)
 
 
+def add_benchmark(name: str, summary: str) -> None:
+    """A command for a table of methods by data sets."""
+
+    def command(
+        only: Only = "",
+        columns: Columns = "",
+        seeds: Seeds = 1,
+        scale: Scale = 1.0,
+        data: Instead = None,
+        root: Root = Path("data"),
+        settings: Settings = None,
+        out: Out = None,
+        device: Device = "auto",
+        dry_run: DryRun = False,
+        json: Json = False,
+    ) -> None:
+        fill(
+            Asked(
+                table=name,
+                only=words(only),
+                columns=words(columns),
+                seeds=seeds,
+                scale=scale,
+                data=data,
+                root=root,
+                settings=tuple(settings or ()),
+                out=out,
+                device=device,
+            ),
+            dry_run,
+            json,
+        )
+
+    command.__doc__ = f"{summary}.\n\n{SKIPPING}"
+    app.command(name)(command)
+
+
+def words(text: str) -> list[str]:
+    """`one,two` as a list."""
+    return [word for word in map(str.strip, text.split(",")) if word]
+
+
+for table, summary in BENCHMARKS.items():
+    add_benchmark(table, summary)
+
+
 def train_table(name: str, data: str, scale: float, seeds: int, out: Path | None, device: str, as_json: bool) -> None:
     """Train every cell of an ablation, or go on with it, and show the table."""
     from ..data import open_dataset
@@ -82,8 +152,7 @@ def train_table(name: str, data: str, scale: float, seeds: int, out: Path | None
     from ..experiment import check_recipe, reading_settings, split_for
     from ..reproduce import ablation, obstacles, paper_table, variants
 
-    if not 0 < scale <= 1:
-        raise InputError(f"--scale is a share of the recipe's steps, above 0 and at most 1, not {scale:g}.")
+    check_scale(scale)
     table = paper_table(name)
     out = Path("runs") / f"reproduce-{name}" if out is None else out
     folders = {(variant, seed): out / f"{variant.name}-{seed}" for seed in range(seeds) for variant in variants(table)}
@@ -129,25 +198,3 @@ def recipe_of(variant: Variant, data: str, scale: float, seed: int) -> Recipe:
         settings=variant.settings,
     )
     return compose(request, start)
-
-
-def refuse_file(out: Path | None) -> None:
-    """Tables need a folder."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"'{out}' is a file; the tables need a folder: choose another one with --out.")
-
-
-def show(sheet: Sheet, out: Path | None, console: Console, as_json: bool) -> None:
-    """A table on the screen, below what one must know to read it, and in files."""
-    if out is not None:
-        sheet.write(out)
-    if as_json:
-        show_json(sheet.cells)
-        return
-    console.print(Text(sheet.title, "bold"))
-    for note in sheet.notes:
-        console.print(Text(note), soft_wrap=not console.is_terminal)
-    console.print()
-    show_table(console, sheet.heads, sheet.rows)
-    if out is not None:
-        console.print(f"\nThe same as files: {out / 'table.csv'}, table.md, table.tex", markup=False, soft_wrap=True)
