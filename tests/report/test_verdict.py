@@ -146,6 +146,11 @@ def test_every_method_against_labels_only_and_epass_against_one_projector(make_r
     assert "EPASS helped SimMatch: with 3 projectors (combine = concat) it ends at 10.00 %" in verdict(groups)
 
 
+def test_a_single_seed_does_not_speak_for_those_with_several(make_runs):
+    labels_only, fixmatch = make_runs("supervised", [0.5, 0.5, 0.5]), make_runs("fixmatch", [0.3, 0.3, 0.3])
+    assert say(labels_only, fixmatch, make_runs("vat", [0.1])).startswith("The unlabeled images helped: FixMatch ends")
+
+
 def test_the_last_error_decides_not_the_best_on_test(make_runs):
     simmatch = make_runs("simmatch", [0.60, 0.60, 0.60])
     for run in simmatch:

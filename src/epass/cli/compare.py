@@ -36,7 +36,7 @@ COMPARISONS = """[bold]Examples[/]
 
 [cyan]epass compare digits --methods simmatch,simmatch+3[/]        +3: EPASS
 
-[cyan]epass compare digits --methods simmatch --projectors 1,3 --strategies mean,concat[/]
+[cyan]epass compare digits --projectors 1,3 --strategies mean,concat[/]   a grid
 
 [cyan]epass compare photos/ --labels 100 --seeds 5[/]              your images
 

@@ -138,6 +138,7 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
     found = []
     for baseline in baselines:
         fair = [group for group in contenders if same_data(group, baseline)]
+        fair = [group for group in fair if len(group.errors) > 1] or fair  # one that is left alone must not speak for all
         if fair:
             best = min(fair, key=_mean_error)
             who = best.label if len(fair) == 1 else f"{best.label}, the best of {len(fair)} configurations,"
