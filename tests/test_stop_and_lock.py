@@ -88,8 +88,8 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(process: subprocess.Popen[str], folder: Path, count: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
     while len(rows(folder)) < count:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
@@ -170,14 +170,14 @@ def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_pat
     """Ctrl-C reaches every process of a terminal, SIGTERM only the first; two CPU workers stand in for two GPUs."""
     both = "import epass.device as device; device.all_devices = lambda place: [place, place]"
     code = f"{both}; from epass.cli import main; main()"
-    line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "2000", "--device", "cpu")
+    line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "100000", "--device", "cpu")
     small = (
         "--set",
         "net.width=4",
         "--set",
         "plan.report_every=1",
         "--set",
-        "plan.evaluate_every=2000",
+        "plan.evaluate_every=100000",
         "--out",
         "out",
     )
@@ -195,7 +195,7 @@ def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_pat
         )
         try:
             for folder, count in zip(folders, before, strict=True):
-                wait_for(process, folder, count + 2)
+                wait_for(process, folder, count + 2, seconds=240)  # three processes load torch
             send(process.pid, number)
             assert end(process) == (
                 expected,
@@ -209,5 +209,5 @@ def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_pat
             os.killpg(process.pid, 0)  # nobody is left
         for folder in folders:
             newest, *_ = checkpoints(folder / "checkpoints")
-            assert read_checkpoint(newest)[0] == len(rows(folder)) < 2000
+            assert read_checkpoint(newest)[0] == len(rows(folder)) < 100_000
             assert not (folder / LOCK).exists()

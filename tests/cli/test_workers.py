@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,15 +100,13 @@ def test_whoever_is_left_alone_stops_with_a_checkpoint(tmp_path: Path) -> None:
             self.sent.append(news)
             raise BrokenPipeError
 
-    import pickle
-
     deaf, threads = Deaf(), torch.get_num_threads()
     try:
         work(deaf, "cpu", pickle.dumps(open_dataset("digits")), 1)  # type: ignore[arg-type]
     finally:
         torch.set_num_threads(threads)
     assert [news.step for news in deaf.sent] == [1]
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000000001.safetensors"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001.safetensors"]
 
 
 def test_warnings_of_a_worker_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,15 @@ def test_no_difference_at_all(make_runs):
     assert "within the noise" in said
 
 
+def test_gaps_that_add_up_to_nothing_are_nothing(make_runs):
+    theirs, ours = (
+        make_runs("supervised", [20 / 355, 29 / 355, 28 / 355]),
+        make_runs("vat", [23 / 355, 28 / 355, 26 / 355]),
+    )
+    assert ", 0.00 points apart (" in say(theirs, ours)
+    assert differences(group_runs([*theirs, *ours]))[0].found.points == 0
+
+
 def test_one_seed_cannot_tell_and_says_what_its_interval_covers(make_runs):
     labels_only, simmatch = make_runs("supervised", [0.5]), make_runs("simmatch", [0.2])
     answer_wrongly(labels_only[0], range(30))

@@ -86,9 +86,9 @@ def _pairs(ours: Group, theirs: Group) -> list[tuple[Run, Run]]:
 
 
 def _compare_pairs(pairs: Sequence[tuple[Run, Run]], ours: Group, theirs: Group) -> Comparison:
-    gaps = 100 * np.array([_error(one) - _error(other) for one, other in pairs])
+    gaps = np.round([100 * (_error(one) - _error(other)) for one, other in pairs], 9)
     on_images = 100 * _gaps_on_images(pairs)
-    points, images = float(gaps.mean()), len(on_images)
+    points, images = round(float(gaps.mean()), 9) + 0.0, len(on_images)  # gaps that add up to nothing are nothing
     low, high = paired_interval(gaps, on_images)
     sure = len(gaps) > 1 and images != 1 and (low > 0 or high < 0)
     all_seeds = len(pairs) == len(ours.finished) == len(theirs.finished)
@@ -138,7 +138,9 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
     found = []
     for baseline in baselines:
         fair = [group for group in contenders if same_data(group, baseline)]
-        fair = [group for group in fair if len(group.errors) > 1] or fair  # one that is left alone must not speak for all
+        fair = [
+            group for group in fair if len(group.errors) > 1
+        ] or fair  # one that is left alone must not speak for all
         if fair:
             best = min(fair, key=_mean_error)
             who = best.label if len(fair) == 1 else f"{best.label}, the best of {len(fair)} configurations,"
