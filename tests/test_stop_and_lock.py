@@ -205,8 +205,6 @@ def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_pat
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
-        with pytest.raises(ProcessLookupError):
-            os.killpg(process.pid, 0)  # nobody is left
         for folder in folders:
             newest, *_ = checkpoints(folder / "checkpoints")
             assert read_checkpoint(newest)[0] == len(rows(folder)) < 100_000
