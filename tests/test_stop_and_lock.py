@@ -88,8 +88,8 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(process: subprocess.Popen[str], folder: Path, count: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
     while len(rows(folder)) < count:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
@@ -164,3 +164,48 @@ def test_a_stopped_comparison_goes_on_from_the_step_where_it_was(tmp_path: Path,
     assert read_checkpoint(only)[0] == len(rows(folder))
     assert end(start(*line, *slow)) == (0, "")
     assert [row["step"] for row in rows(folder)] == list(range(1, 41))
+
+
+def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_path: Path) -> None:
+    """Ctrl-C reaches every process of a terminal, SIGTERM only the first; two CPU workers stand in for two GPUs."""
+    both = "import epass.device as device; device.all_devices = lambda place: [place, place]"
+    code = f"{both}; from epass.cli import main; main()"
+    line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "100000", "--device", "cpu")
+    small = (
+        "--set",
+        "net.width=4",
+        "--set",
+        "plan.report_every=1",
+        "--set",
+        "plan.evaluate_every=100000",
+        "--out",
+        "out",
+    )
+    folders = [tmp_path / "out" / name for name in ("supervised-0", "pi_model-0")]
+    for number, send, expected in ((signal.SIGINT, os.killpg, 130), (signal.SIGTERM, os.kill, 143)):
+        before = [len(rows(folder)) for folder in folders]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *line, *small],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        try:
+            for folder, count in zip(folders, before, strict=True):
+                wait_for(process, folder, count + 2, seconds=240)  # three processes load torch
+            send(process.pid, number)
+            assert end(process) == (
+                expected,
+                "Stopped: the same command goes on from here; finished runs are in out.\n",
+            )
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        for folder in folders:
+            newest, *_ = checkpoints(folder / "checkpoints")
+            assert read_checkpoint(newest)[0] == len(rows(folder)) < 100_000
+            assert not (folder / LOCK).exists()

@@ -31,6 +31,13 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+def all_devices(device: torch.device) -> list[torch.device]:
+    """Every visible CUDA device where none in particular was chosen, else the chosen one."""
+    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
+        return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    return [device]
+
+
 def choose_precision(device: torch.device, wanted: Literal["auto", "float32", "bfloat16"] = "auto") -> torch.dtype:
     """What the network computes in: bfloat16 where the device is made for it, unless told otherwise."""
     if wanted == "auto":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,11 @@ from .method import Method, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
 from .networks import make_network
 from .parts.pretrained import BACKBONE, PROJECTOR, take_over
-from .parts.projector import ProjectorEnsemble
+from .parts.projector import Combine, ProjectorEnsemble
 from .recipe import Recipe
 from .runs import PRETRAINED, WEIGHTS, load_run
+
+STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
 
 
 def start_settings(*, weights: str) -> None:

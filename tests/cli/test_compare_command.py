@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import re
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +18,10 @@ import pytest
 from calling import Answer, Epass, call
 
 from epass.cli.compare import compare
-from epass.cli.contenders import Contender, parse_methods, recipes_for, settings_by_method
+from epass.cli.contenders import Contender, parse_contenders, parse_methods, recipes_for, settings_by_method
 from epass.cli.settings import Request, starting_recipe
 from epass.errors import InputError
+from epass.evaluate import paired_interval
 from epass.experiment import takes_projector
 from epass.method import Batch, Outcome
 from epass.methods import METHODS
@@ -30,6 +32,7 @@ from epass.runs import load_run
 NAMES = ["supervised", "fixmatch", "simmatch+3"]
 LABELS = ["labels only", "FixMatch", "SimMatch + EPASS (3)"]
 FOLDERS = [f"{name}-{seed}" for seed in (0, 1) for name in NAMES]
+TABLES = ("results.csv", "comparison.json", "table.md", "report.html")
 TYPED = ("compare", "digits", "--methods", "fixmatch,simmatch+3", "--seeds", "2", "--steps", "4", "--labels", "20")
 
 
@@ -87,7 +90,7 @@ def test_it_says_what_it_does_and_reports_every_run(shown: Shown) -> None:
 
 
 def test_runs_that_differ_in_nothing_but_method_projectors_and_seed(shown: Shown) -> None:
-    assert {path.name for path in shown.out.iterdir()} == {*FOLDERS, "results.csv", "table.md", "report.html"}
+    assert {path.name for path in shown.out.iterdir()} == {*FOLDERS, *TABLES}
     for folder in FOLDERS:
         run = load_run(shown.out / folder)
         method, _, seed = folder.rpartition("-")
@@ -131,18 +134,91 @@ def test_the_table_on_the_screen_and_in_the_file_is_sorted_and_right(shown: Show
     }
     table = (shown.out / "table.md").read_text(encoding="utf-8")
 
-    order = [line.split(" | ")[0].strip("|* ") for line in table.splitlines() if line.startswith("|")][2:]
+    order = [line.split(" | ")[0].strip("|* ") for line in table.splitlines() if line.startswith("|")][2:5]
     assert order == sorted(LABELS, key=lambda label: mean[label])
     assert table.startswith("# digits with 20 labels: which method?\n")
     assert "| **labels only** | **2** |" in table
     for label, name in zip(LABELS, NAMES, strict=True):
         spread = statistics.pstdev(100 * run["last"]["error"] for run in results(shown.out, name))
         cell = f"{mean[label]:.2f} ± {spread:.2f}"
-        (line,) = [line for line in shown.answer.out.splitlines() if line.startswith(f"{label}  ")]
+        line, *differences = [line for line in shown.answer.out.splitlines() if line.startswith(f"{label}  ")]
         assert cell in line
         assert cell in table
-        if label != "labels only":
-            assert f" {mean[label] - mean['labels only']:+.2f} " in line
+        assert len(differences) == (label != "labels only")
+        for difference in differences:
+            assert re.split(" {2,}", difference)[1:3] == ["labels only", f"{mean[label] - mean['labels only']:+.2f}"]
+
+
+def test_the_columns_on_the_screen_are_those_that_say_something(shown: Shown) -> None:
+    (head,) = [line for line in shown.answer.out.splitlines() if line.startswith("method ") and "seeds" in line[:40]]
+    assert re.split(" {2,}", head.strip()) == [
+        "method",
+        "seeds",
+        "test error, last step, %",
+        "best on test, as papers report, %",
+        "ECE, %",
+    ]
+    assert "95 % interval" in shown.answer.out
+
+
+def test_differences_are_those_of_the_stored_answers(shown: Shown) -> None:
+    record = json.loads((shown.out / "comparison.json").read_text(encoding="utf-8"))
+
+    told = {(row["method"], row["against"]): row for row in record["differences"]}
+    assert set(told) == {("FixMatch", "labels only"), ("SimMatch + EPASS (3)", "labels only")}
+    wrong = {name: np.array([load_run(shown.out / f"{name}-{seed}").wrong for seed in (0, 1)]) for name in NAMES}
+    gaps = wrong["fixmatch"].astype(int) - wrong["supervised"]
+    row = told["FixMatch", "labels only"]
+    assert row["difference"] == pytest.approx(gaps.mean())
+    assert row["interval"] == pytest.approx(paired_interval(gaps.mean(axis=1), gaps.mean(axis=0)))
+    assert (row["seeds"], row["test_images"]) == (2, gaps.shape[1])
+    assert record["verdict"][0].endswith(f" seeds and {gaps.shape[1]} test images.")
+
+
+@pytest.mark.usefixtures("no_page")
+def test_the_three_errors_on_screen_in_csv_and_in_json(epass: Epass) -> None:
+    line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "3", "--out", "out")
+    answer = epass(*line, "--labels", "40", "--set", "data.validation=0.5", "--set", "plan.evaluate_every=1")
+
+    assert answer.code == 0, answer.err
+    assert "test error, last step, %   validation selected, %   best on test, as papers report, %" in answer.out
+    for row in rows_of(Path("out/results.csv")):
+        found = load_run(f"out/{row['method']}-0").results
+        assert found is not None
+        for name in ("last", "validation_selected", "best_on_test"):
+            assert float(row[f"error_{name}"]) == found[name]["error"]
+    again = epass(*line, "--labels", "40", "--set", "data.validation=0.5", "--set", "plan.evaluate_every=1", "--json")
+    assert (again.code, again.err) == (0, "")
+    record = json.loads(again.out)
+    assert record == json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))
+    assert [row["error_validation_selected"] for row in record["runs"]] == [
+        float(row["error_validation_selected"]) for row in rows_of(Path("out/results.csv"))
+    ]
+
+
+@pytest.mark.usefixtures("no_page")
+def test_projectors_and_strategies_are_a_grid(epass: Epass) -> None:
+    grid = ("--methods", "simmatch,pi_model", "--projectors", "1,2", "--strategies", "mean,concat", "--seeds", "1")
+    answer = epass("compare", "digits", *grid, "--steps", "2", "--set", "net.width=4", "--out", "out")
+
+    assert answer.code == 0, answer.err
+    folders = ["supervised-0", "simmatch-0", "simmatch+2-0", "simmatch+2-concat-0", "pi_model-0"]
+    assert sorted(path.name for path in Path("out").iterdir() if path.is_dir()) == sorted(folders)
+    rows = rows_of(Path("out/results.csv"))
+    assert [(row["method"], row["projectors"], row["strategy"]) for row in rows] == [
+        ("supervised", "", ""),
+        ("simmatch", "1", ""),
+        ("simmatch", "2", "mean"),
+        ("simmatch", "2", "concat"),
+        ("pi_model", "", ""),
+    ]
+    assert load_run("out/simmatch+2-concat-0").recipe["projector"]["combine"] == "concat"
+    record = json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))
+    assert [row["method"] for row in record["differences"] if row["against"] == "SimMatch"] == [
+        "SimMatch + EPASS (2) · combine = concat",
+        "SimMatch + EPASS (2) · combine = mean",
+    ]
+    assert sum("whether EPASS helped SimMatch" in sentence for sentence in record["verdict"]) == 2
 
 
 def test_the_verdict_and_where_everything_is(shown: Shown) -> None:
@@ -322,6 +398,26 @@ def test_a_plain_method_has_one_projector_where_it_has_any() -> None:
     assert parse_methods("simmatch,fixmatch")[1:] == [Contender("simmatch", 1), Contender("fixmatch", None)]
 
 
+def test_projectors_and_strategies_are_for_those_that_have_them() -> None:
+    found = parse_contenders("fixmatch,simmatch,comatch+5", "1,3", "mean,sum")
+    assert [contender.name for contender in found] == [
+        "supervised",
+        "fixmatch",
+        "simmatch",
+        "simmatch+3",
+        "simmatch+3-sum",
+        "comatch+5",
+        "comatch+5-sum",
+    ]
+    assert [contender.name for contender in parse_contenders("simmatch", "3", "concat")] == [
+        "supervised",
+        "simmatch+3-concat",
+    ]
+    everyone = {contender.name for contender in parse_contenders("all", "1,2", None)}
+    assert {"simmatch", "simmatch+2", "comatch+2", "fixmatch"} <= everyone
+    assert not any("+3" in name for name in everyone)
+
+
 def test_a_setting_of_methods_goes_to_those_that_have_it() -> None:
     contenders = parse_methods("fixmatch,simmatch,pi_model")
     found = settings_by_method(["method.threshold=0.8", "projector.out_dim=8", "plan.lr=0.1"], contenders)
@@ -360,7 +456,17 @@ def test_recipes_with_other_networks_are_no_comparison(monkeypatch: pytest.Monke
         (["--methods", "simmatch+0"], "write simmatch+3."),
         (["--methods", "fixmatch+3"], "'fixmatch' has no embedding and so takes no projector: use one of comatch, "),
         (["--set", "seed=3"], "'seed' is not one for all runs: it is decided by --seeds."),
-        (["--set", "projector.size=5"], "it is decided by --methods simmatch+3."),
+        (["--set", "projector.size=5"], "it is decided by --projectors 1,3 or --methods simmatch+3."),
+        (["--set", "projector.combine=sum"], "it is decided by --strategies mean,concat."),
+        (["--projectors", "1,three"], "'three' is no number of projectors: write --projectors 1,3."),
+        (["--projectors", ","], "',' is no number of projectors: write --projectors 1,3."),
+        (
+            ["--methods", "fixmatch", "--projectors", "1,3"],
+            "--projectors is for methods with an embedding: use one of ",
+        ),
+        (["--strategies", "mean,concta"], "Unknown strategy 'concta': did you mean 'concat'?"),
+        (["--strategies", ""], "--strategies names none: use some of mean, sum, concat."),
+        (["--methods", "simmatch", "--strategies", "sum"], "--strategies is for several projectors: add --projectors"),
         (["--set", "method.treshold=1"], "did you mean 'method.threshold'?"),
         (["--methods", "supervised", "--set", "projector.out_dim=8"], "None of supervised has the setting 'projector."),
         (["--set", "plan.stps=1"], "did you mean 'plan.steps'?"),
@@ -395,15 +501,42 @@ def test_a_folder_of_somebody_else_is_refused(epass: Epass) -> None:
     assert [str(path) for path in Path("out").rglob("*")] == ["out/simmatch-1", "out/simmatch-1/thesis.txt"]
 
 
-def test_a_damaged_run_is_named_before_anything_is_trained(epass: Epass, shown: Shown) -> None:
-    shutil.copytree(shown.out / "simmatch+3-1", "out/simmatch+3-1")
-    Path("out/simmatch+3-1/results.json").write_text("{")
+def spoil_results(folder: Path) -> str:
+    (folder / "results.json").write_text("{")
+    return f"'{folder / 'results.json'}' is damaged: "
+
+
+def make_newer(folder: Path) -> str:
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("format = 1", "format = 2"))
+    return f"{recipe}: this version reads recipes with 'format = 1'."
+
+
+def lose_predictions(folder: Path) -> str:
+    (folder / "predictions.npz").unlink()
+    return f"'{folder}' is incomplete: it has results, but lacks predictions.npz."
+
+
+@pytest.mark.usefixtures("no_page")
+@pytest.mark.parametrize("spoil", [spoil_results, make_newer, lose_predictions])
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
+    epass: Epass, shown: Shown, spoil: Callable[[Path], str]
+) -> None:
+    shutil.copytree(shown.out, "out")
+    sentence = spoil(Path("out/simmatch+3-1"))
+    spoiled = in_runs(files(Path("out")), Path("out"))
 
     answer = epass(*TYPED, "--out", "out")
 
-    assert (answer.code, answer.out) == (2, "")
-    assert "'out/simmatch+3-1/results.json' is damaged" in answer.err
-    assert [path.name for path in Path("out").iterdir()] == ["simmatch+3-1"]
+    assert answer.code == 1
+    first, last = answer.err.splitlines()
+    assert first.startswith(f"Left out: {sentence}")
+    assert last == "Error: 1 of 6 runs are left out (simmatch+3-1); without their folders they start anew."
+    assert in_runs(files(Path("out")), Path("out")) == spoiled
+    assert "The unlabeled images" in answer.out
+    assert len(rows_of(Path("out/results.csv"))) == 5
+    assert "simmatch+3-1 is missing: " in Path("out/table.md").read_text(encoding="utf-8")
+    assert json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))["missing"].keys() == {"simmatch+3-1"}
 
 
 def test_help_teaches(epass: Epass) -> None:
@@ -417,10 +550,13 @@ def test_help_teaches(epass: Epass) -> None:
         "table.md",
         "Labels only",
         "goes on where it was",
+        "--projectors 1,3 --strategies mean,concat",
+        "as papers report",
+        "comparison.json",
     ):
         assert words in answer.out
 
 
 def test_it_starts_from_what_can_be_told_apart() -> None:
-    assert compare.__defaults__ is not None
-    assert compare.__defaults__[:2] == ("fixmatch,simmatch,simmatch+3", 3)
+    typed = inspect.signature(compare).parameters
+    assert (typed["methods"].default, typed["seeds"].default) == ("fixmatch,simmatch,simmatch+3", 3)

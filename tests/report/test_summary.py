@@ -67,3 +67,14 @@ def test_what_does_not_change_training_does_not_split(make_run):
     other = make_run(seed=1, plan__report_every=10)
     other = replace(other, recipe={**other.recipe, "source": "elsewhere"})
     assert len(group_runs([make_run(seed=0), other])) == 1
+
+
+def test_a_recipe_that_does_not_say_how_projectors_are_combined_means_the_mean(make_runs):
+    silent = make_runs("simmatch", [0.1, 0.1], size=3)
+    mean = make_runs("simmatch", [0.1], size=3, projector__combine="mean")
+    concat = make_runs("simmatch", [0.1], size=3, projector__combine="concat")
+    assert [group.label for group in group_runs([*silent, *mean])] == ["SimMatch + EPASS (3)"]
+    assert [(group.label, len(group.runs)) for group in group_runs([*silent, *concat])] == [
+        ("SimMatch + EPASS (3) · combine = concat", 1),
+        ("SimMatch + EPASS (3) · combine = mean", 2),
+    ]

@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, TaskID
 from rich.text import Text
 
 from ..errors import InputError
 from ..recipe import Recipe
 from ..runs import Run, RunFolder, load_run
-from .contenders import parse_methods, recipes_for
+from .contenders import parse_contenders, recipes_for
 from .demo import describe_run
 from .progress import overall, reading
-from .screen import complain, screen, show_table
-from .settings import Request, fitting
+from .readable import sort_out
+from .screen import complain, screen, show_json, show_table
+from .settings import Request
 from .stopping import Stop, exit_code, stop_signals
+from .workers import News, train_runs
 
 if TYPE_CHECKING:
     import torch
 
     from ..data import Dataset
 
-SHOWN = 7  # columns of the table that fit a screen
+SHOWN = 6  # columns of the table that fit a screen
 COMPARISONS = """[bold]Examples[/]
 
 [cyan]epass compare digits --methods all[/]                        every method
 
 [cyan]epass compare digits --methods simmatch,simmatch+3[/]        +3: EPASS
 
+[cyan]epass compare digits --projectors 1,3 --strategies mean,concat[/]   a grid
+
 [cyan]epass compare photos/ --labels 100 --seeds 5[/]              your images
+
+[bold]What it shows[/]
+
+Mean ± standard deviation over seeds of the test error at the last step, at the
+step that validation images select (with --set data.validation=0.2) and at the
+best step on test, as papers report; then the differences to labels only, and of
+EPASS to one projector, with 95 % intervals that resample seeds and test images;
+and one sentence each: did the unlabeled images help, did EPASS, by how much, is
+it more than noise.
 
 [bold]What it writes[/]
 
 OUT/table.md and OUT/report.html for people, OUT/results.csv with one line per
-run for programs, and for each run an ordinary run folder OUT/METHOD-SEED. Stop
-it whenever you like: the same command goes on where it was."""
+run and OUT/comparison.json for programs, and for each run an ordinary run
+folder OUT/METHOD-SEED. Stop it whenever you like: the same command
+goes on where it was."""
 
 
 def compare(
@@ -51,6 +65,14 @@ def compare(
         str,
         typer.Option(help="Names from 'epass methods', with commas between them; simmatch+3 has 3 projectors; or all."),
     ] = "fixmatch,simmatch,simmatch+3",
+    projectors: Annotated[
+        str | None,
+        typer.Option(help="Numbers of projectors, 1,3 for instance, for each method that has an embedding."),
+    ] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(help="How several projectors are combined, each with each: some of mean, sum, concat."),
+    ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Runs of each method; less than 3 can hardly tell luck from merit.")
     ] = 3,
@@ -65,10 +87,11 @@ def compare(
             "--set", metavar="KEY=VALUE", help="Any key of a recipe; method.threshold=0.9 is for those that have one."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda (all that are visible), cuda:0 or mps.")] = "auto",
     out: Annotated[Path, typer.Option(help="Where runs and tables go; finished runs in it are kept.")] = Path(
         "runs/compare"
     ),
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
     """Which method is best on these images? Train several alike and put them in one table.
 
@@ -76,24 +99,31 @@ def compare(
     always among them: it shows what the unlabeled images are worth. A seed
     decides which images are labeled, so methods are compared seed by seed. Runs
     follow one another, so that their times can be compared, too, and every
-    method has run with the first seed before the second one begins.
+    method has run with the first seed before the second one begins. Where there
+    are several GPUs, each trains one run at a time.
     """
     from ..data import open_dataset
     from ..device import choose_device
     from ..experiment import reading_settings, split_for
+    from ..report import comparison_record
 
     request = Request(data=data, net=net, labels=labels, steps=steps, settings=tuple(settings or ()))
-    contenders = parse_methods(methods)
+    contenders = parse_contenders(methods, projectors, strategies)
     jobs = {
         out / f"{contender.name}-{seed}": recipe
         for seed in range(seeds)
         for contender, recipe in recipes_for(request, contenders, seed).items()
     }
-    check_folders(out, jobs)
-    place, console, first = choose_device(device), screen(), next(iter(jobs.values()))
+    damaged = sort_out([folder for folder in jobs if RunFolder(folder).exists()])[1]
+    wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
+    check_folders(out, wanted)
+    place, first = choose_device(device), next(iter(jobs.values()))
+    console = Console(quiet=True) if json else screen()
     with reading(console) as progress:
         dataset = open_dataset(first.data["name"], **reading_settings(first), progress=progress)
     split_for(first, dataset)  # says why so many labels cannot be had
+    for problem in damaged.values():
+        complain(problem, "Left out")
     console.print(
         f"{len(contenders)} ways of training on {dataset.name}, {seeds} seed{'s' * (seeds != 1)} each: "
         f"{len(jobs)} runs of {first.plan['steps']:,} steps with the network {first.net['name']}, in {out}.",
@@ -102,9 +132,23 @@ def compare(
     )
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
-    failed = train_all(jobs, dataset, place, console, out, lambda failed: write_tables(list(jobs), failed, out, title))
-    show_outcome(list(jobs), failed, out, title, console)
+
+    def keep(failed: Mapping[Path, str]) -> list[Run]:
+        return write_tables(list(wanted), {**damaged, **failed}, out, title)
+
+    failed = train_all(wanted, dataset, place, console, out, keep)
+    runs = keep(failed)
+    if runs:
+        show_outcome(runs, out, title, console)
+    if json:
+        missing = {folder.name: reason for folder, reason in {**damaged, **failed}.items()}
+        show_json(comparison_record(runs, title=title, missing=missing))
+    if damaged:
+        names = ", ".join(folder.name for folder in damaged)
+        complain(f"{len(damaged)} of {len(jobs)} runs are left out ({names}); without their folders they start anew.")
     exit_if_failed(failed, len(jobs))
+    if damaged:
+        raise typer.Exit(1)
 
 
 def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
@@ -135,9 +179,11 @@ def train_all(
     after_each: Callable[[Mapping[Path, str]], object],
 ) -> dict[Path, str]:
     """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
+    from ..device import all_devices
+
     try:
         with stop_signals() as stop:
-            return train_each(jobs, dataset, place, console, after_each, stop)
+            return train_each(jobs, dataset, all_devices(place), console, after_each, stop)
     except KeyboardInterrupt as stopped:
         complain(f"the same command goes on from here; finished runs are in {out}.", "Stopped")
         raise typer.Exit(exit_code(stopped)) from None
@@ -154,75 +200,91 @@ def exit_if_failed(failed: Mapping[Path, str], count: int) -> None:
 def train_each(
     jobs: Mapping[Path, Recipe],
     dataset: Dataset,
-    place: torch.device,
+    places: Sequence[torch.device],
     console: Console,
     after_each: Callable[[Mapping[Path, str]], object],
     stop: Stop,
 ) -> dict[Path, str]:
-    """One run after the other, until `stop` raises."""
+    """Every run that is not finished, until `stop` raises."""
     failed: dict[Path, str] = {}
-    with overall(console) as bar:
-        task = bar.add_task("training", total=sum(recipe.plan["steps"] for recipe in jobs.values()))
-        before = 0
-        for folder, recipe in jobs.items():
-            kept = RunFolder(folder).exists() and load_run(folder).results is not None
-            try:
-                for step in () if kept else train_one(folder, recipe, dataset, place, stop):
-                    bar.update(task, completed=before + step)
-            except Exception as problem:  # whatever one method trips over, the others still can be compared
-                kind = "" if isinstance(problem, InputError) else f"{type(problem).__name__}: "
-                failed[folder] = kind + " ".join(str(problem).split())
-                complain(f"{folder.name} failed: {failed[folder]}")
-            else:
-                console.print(Text(f"  {describe_run(folder)}{' (was there)' if kept else ''}"), soft_wrap=True)
-            before += recipe.plan["steps"]
-            bar.update(task, completed=before)
-            after_each(failed)
+    kept = [folder for folder in jobs if RunFolder(folder).exists() and load_run(folder).results is not None]
+    left = {folder: recipe for folder, recipe in jobs.items() if folder not in kept}
+    for folder in kept:
+        console.print(Text(f"  {describe_run(folder)} (was there)"), soft_wrap=True)
+    if kept:
+        after_each(failed)
+    with overall(console) as bar, closing(train_runs(left, dataset, places, stop)) as told:
+        overview = Overview(bar, jobs, kept)
+        for news in told:
+            overview.update(news, apart=len(places) > 1)
+            if news.warning is not None:
+                complain(f"{news.folder.name}: {news.warning}", "Warning")
+            if news.ended:
+                if news.problem is not None:
+                    failed[news.folder] = news.problem
+                    complain(f"{news.folder.name} failed: {news.problem}")
+                else:
+                    where = f" on {news.place}" if len(places) > 1 else ""
+                    console.print(Text(f"  {describe_run(news.folder)}{where}"), soft_wrap=True)
+                after_each(failed)
     return failed
 
 
-def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.device, stop: Stop) -> Iterator[int]:
-    """Start a run or go on with it, and yield the steps done."""
-    import torch
+class Overview:
+    """A bar over the steps of all runs and, where several devices train, one for the run of each."""
 
-    from ..experiment import build
-    from ..running import run
+    def __init__(self, bar: Progress, jobs: Mapping[Path, Recipe], kept: Sequence[Path]) -> None:
+        self.bar, self.steps = bar, {folder: int(recipe.plan["steps"]) for folder, recipe in jobs.items()}
+        self.done = {folder: self.steps[folder] if folder in kept else 0 for folder in jobs}
+        self.all = bar.add_task("training", total=sum(self.steps.values()), completed=sum(self.done.values()))
+        self.lines: dict[str, TaskID] = {}
 
-    if place.type == "cuda":
-        torch.compiler.reset()  # it compiles a function for a few networks only, and there are many runs
-    with fitting(recipe.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
-        experiment = build(recipe, place, dataset)
-        command = shlex.join(["epass", *sys.argv[1:]])
-        with stop.patiently():
-            for report in run(recipe, folder, resume=True, command=command, experiment=experiment, stop=stop):
-                yield report.step
-    stop()  # if a signal came when the last step was done
+    def update(self, news: News, *, apart: bool) -> None:
+        steps = self.steps[news.folder]
+        self.done[news.folder] = steps if news.ended else max(news.step, self.done[news.folder])
+        self.bar.update(self.all, completed=sum(self.done.values()))
+        if apart:
+            if news.place not in self.lines:
+                self.lines[news.place] = self.bar.add_task("")
+            text = f"{news.place}: {news.folder.name}"
+            self.bar.update(self.lines[news.place], description=text, completed=self.done[news.folder], total=steps)
 
 
 def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path, title: str) -> list[Run]:
-    """The CSV and the Markdown file of the runs that there are; returns these."""
-    from ..report import group_runs, write_rows, write_table
+    """The CSV, JSON and Markdown files of the runs that there are and can be read; returns these."""
+    from ..report import comparison_record, group_runs, write_record, write_rows, write_table
 
-    runs = [load_run(folder) for folder in folders if RunFolder(folder).exists()]
+    runs, unreadable = sort_out([folder for folder in folders if RunFolder(folder).exists()])
     if runs:
+        missing = {folder.name: reason for folder, reason in {**unreadable, **failed}.items()}
         write_rows(out / "results.csv", runs)
-        missing = {folder.name: reason for folder, reason in failed.items()}
+        write_record(out / "comparison.json", comparison_record(runs, title=title, missing=missing))
         write_table(out / "table.md", group_runs(runs), title=title, missing=missing)
     return runs
 
 
-def show_outcome(folders: Sequence[Path], failed: Mapping[Path, str], out: Path, title: str, console: Console) -> None:
-    """The table, the verdict and the page."""
-    from ..report import HEADS, group_runs, table_rows, verdict, write_page
+def show_outcome(runs: Sequence[Run], out: Path, title: str, console: Console) -> None:
+    """The tables, the verdict and the page."""
+    from ..report import DIFFERENCE_HEADS, HEADS, difference_rows, group_runs, table_rows, verdict, write_page
 
-    runs = write_tables(folders, failed, out, title)
-    if runs:
-        groups = group_runs(runs)
-        console.print()
-        show_table(console, HEADS[:SHOWN], [cells[:SHOWN] for _, cells in table_rows(groups)])
-        console.print()
-        console.print(Text(verdict(groups)), soft_wrap=not console.is_terminal)
-        console.print()
-        page = write_page(out / "report.html", runs, title=title)
-        console.print(f"Every column: {out / 'table.md'}, {out / 'results.csv'}", markup=False, soft_wrap=True)
-        console.print(f"Open the page: {page.resolve()}", markup=False, soft_wrap=True)
+    groups = group_runs(runs)
+    for heads, rows in (
+        (HEADS[:SHOWN], [cells[:SHOWN] for _, cells in table_rows(groups)]),
+        (DIFFERENCE_HEADS, difference_rows(groups)),
+    ):
+        if rows:
+            console.print()
+            show_table(console, *without_empty(heads, rows))
+    console.print()
+    console.print(Text(verdict(groups)), soft_wrap=not console.is_terminal)
+    console.print()
+    page = write_page(out / "report.html", runs, title=title)
+    files = ", ".join(str(out / name) for name in ("table.md", "results.csv", "comparison.json"))
+    console.print(f"Every column: {files}", markup=False, soft_wrap=True)
+    console.print(f"Open the page: {page.resolve()}", markup=False, soft_wrap=True)
+
+
+def without_empty(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Only the columns in which some row says something."""
+    kept = [column for column in range(len(heads)) if any(row[column] != "–" for row in rows)]
+    return [heads[column] for column in kept], [[row[column] for column in kept] for row in rows]

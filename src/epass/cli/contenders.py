@@ -14,38 +14,103 @@ from .settings import Request, compose, starting_recipe
 LABELS_ONLY = "supervised"
 EPASS = 3  # projectors, in "all"
 SAME_FOR_ALL = ("net.", "data.", "plan.steps:")
-DECIDED = {"seed": "--seeds", "method.name": "--methods", "projector.size": "--methods simmatch+3"}
+DECIDED = {
+    "seed": "--seeds",
+    "method.name": "--methods",
+    "projector.size": "--projectors 1,3 or --methods simmatch+3",
+    "projector.combine": "--strategies mean,concat",
+}
 
 
 class Contender(NamedTuple):
-    """A way of training: a method and, where it has an embedding, its projectors."""
+    """A way of training: a method and, where it has an embedding, its projectors and how several are combined."""
 
     method: str
     projectors: int | None
+    strategy: str = "mean"
 
     @property
     def name(self) -> str:
-        return self.method if self.projectors in (None, 1) else f"{self.method}+{self.projectors}"
+        projectors = "" if self.projectors in (None, 1) else f"+{self.projectors}"
+        return f"{self.method}{projectors}{'' if self.strategy == 'mean' else f'-{self.strategy}'}"
 
 
-def parse_methods(text: str) -> list[Contender]:
-    """`fixmatch,simmatch+3` or `all`, labels only first and nothing twice."""
+def parse_contenders(methods: str, projectors: str | None = None, strategies: str | None = None) -> list[Contender]:
+    """`fixmatch,simmatch+3` or `all`, labels only first and nothing twice; the other two are for the embeddings.
+
+    Every method with an embedding, unless it says +3 itself, comes with each number of `projectors`, and with each of
+    `strategies` where there are several projectors. One projector has nothing to combine.
+    """
+    sizes = parse_sizes(projectors)
+    ways = parse_strategies(strategies)
+    found = []
+    for contender in parse_methods(methods, sizes):
+        several = (contender.projectors or 1) > 1
+        found += [contender._replace(strategy=way) for way in (ways if several else ["mean"])]
+    if projectors is not None and all(contender.projectors is None for contender in found):
+        raise InputError(f"--projectors is for methods with an embedding: use one of {', '.join(embedding_methods())}.")
+    if strategies is not None and all((contender.projectors or 1) == 1 for contender in found):
+        raise InputError("--strategies is for several projectors: add --projectors 1,3 or a method such as simmatch+3.")
+    return list(dict.fromkeys(found))
+
+
+def parse_methods(text: str, sizes: Sequence[int] = ()) -> list[Contender]:
+    """The methods, each with its projectors; `sizes` are those of the methods that do not say it, else 1."""
     from ..methods import METHODS
     from ..models import takes_projector
 
+    def plain(name: str, default: Sequence[int]) -> list[Contender]:
+        choices = (sizes or default) if takes_projector(METHODS[name]) else (None,)
+        return [Contender(name, size) for size in choices]
+
     found = [Contender(LABELS_ONLY, None)]
-    for word in filter(None, map(str.strip, text.split(","))):
+    for word in words_of(text):
         name, plus, size = word.partition("+")
         if plus and not re.fullmatch("[1-9][0-9]*", size):
             raise InputError(f"'{word}' names no number of projectors: write {name}+3.")
         if name == "all" and not plus:
-            plain = [Contender(other, 1 if takes_projector(cls) else None) for other, cls in METHODS.items()]
-            found += [*plain, *(Contender(other.method, EPASS) for other in plain if other.projectors)]
+            everyone = [contender for other in METHODS for contender in plain(other, (1, EPASS))]
+            found += sorted(everyone, key=lambda contender: contender.projectors or 1)  # the plain methods first
         elif name not in METHODS:
             raise unknown("method", name, [*METHODS, "all"])
         else:
-            found.append(Contender(name, int(size or 1) if plus or takes_projector(METHODS[name]) else None))
+            found += [Contender(name, int(size))] if plus else plain(name, (1,))
     return list(dict.fromkeys(found))
+
+
+def parse_sizes(text: str | None) -> list[int]:
+    """`1,3`: numbers of projectors."""
+    words = words_of(text or "")
+    odd = [word for word in words if not re.fullmatch("[1-9][0-9]*", word)]
+    if odd or (text is not None and not words):
+        raise InputError(f"'{odd[0] if odd else text}' is no number of projectors: write --projectors 1,3.")
+    return [int(word) for word in words]
+
+
+def parse_strategies(text: str | None) -> list[str]:
+    """`mean,concat`: ways to combine projectors."""
+    from ..models import STRATEGIES
+
+    words = words_of("mean" if text is None else text)
+    if not words:
+        raise InputError(f"--strategies names none: use some of {', '.join(STRATEGIES)}.")
+    for word in words:
+        if word not in STRATEGIES:
+            raise unknown("strategy", word, STRATEGIES)
+    return words
+
+
+def words_of(text: str) -> list[str]:
+    """What stands between commas."""
+    return [word for word in map(str.strip, text.split(",")) if word]
+
+
+def embedding_methods() -> list[str]:
+    """The methods that take projectors."""
+    from ..methods import METHODS
+    from ..models import takes_projector
+
+    return [name for name, cls in METHODS.items() if takes_projector(cls)]
 
 
 def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) -> dict[Contender, Recipe]:
@@ -60,7 +125,7 @@ def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) ->
             method=contender.method,
             projectors=contender.projectors,
             seed=seed,
-            settings=fitting_settings[contender.method],
+            settings=(*fitting_settings[contender.method], *strategy_setting(contender)),
         )
         recipe = compose(own, starting_recipe(own))
         check_recipe(recipe)
@@ -75,12 +140,17 @@ def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) ->
     return found
 
 
+def strategy_setting(contender: Contender) -> list[str]:
+    """What is not the way of the recipes has to be said."""
+    return [] if contender.strategy == "mean" else [f"projector.combine={contender.strategy}"]
+
+
 def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]]:
     """The `--set` texts for each method: `method.*` and `projector.*` go only to those that have the key."""
     from ..methods import METHODS
     from ..models import takes_projector
 
-    known = {name: {f"method.{key}" for key in arguments(METHODS[name])} for name, _ in contenders}
+    known = {name: {f"method.{key}" for key in arguments(METHODS[name])} for name, *_ in contenders}
     found: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())
     for text in settings:
         key = text.partition("=")[0].strip()

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from ..errors import InputError
-from ..recipe import read_recipe
-from ..runs import Run, RunFolder, load_run
+from ..runs import Run
+from .readable import sort_out
 from .screen import complain, screen
 
 
@@ -39,7 +39,7 @@ def report(
     folders = list({folder.resolve(): folder for folder in runs}.values())  # one named twice is still one run
     check_targets(out, card, len(folders))
     usable, problems = sort_out(folders)
-    for problem in problems:
+    for problem in problems.values():
         complain(problem, "Left out" if usable else "Error")
     if not usable:
         raise typer.Exit(2)
@@ -64,47 +64,6 @@ def check_targets(out: Path, card: Path | None, number: int) -> None:
         raise InputError(f"A model card is about one run, not {number}: leave --card out or name one run.")
     if card is not None and card.resolve() == out.resolve():
         raise InputError(f"Page and model card cannot both be '{out}': give --card another name.")
-
-
-def sort_out(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that can be shown, and a sentence about each of the others."""
-    usable, problems = [], []
-    for folder in folders:
-        try:
-            usable.append(readable_run(folder))
-        except InputError as problem:
-            problems.append(str(problem))
-        except OSError as problem:
-            problems.append(f"'{folder}' cannot be read: {problem.strerror or problem}.")
-        except Exception as problem:  # whatever is wrong with one run, the others still can be shown
-            problems.append(f"'{folder}' is damaged ({type(problem).__name__}: {problem}).")
-    return usable, problems
-
-
-def readable_run(folder: Path) -> Run:
-    """A run with everything in it that the page needs."""
-    from ..report import group_runs, table_rows
-
-    if folder.is_dir() and not RunFolder(folder).exists():
-        inside = [entry.name for entry in sorted(folder.iterdir()) if RunFolder(entry).exists()]
-        if inside:
-            first = folder / inside[0]
-            raise InputError(f"'{folder}' is not a run, but holds {len(inside)}: name them, '{first}' for one.")
-    run = load_run(folder)
-    read_recipe(str(run.path / "recipe.toml"))  # says that it is of a newer version
-    if run.results is not None:
-        needed = {"model.json": run.model, "predictions.npz": run.predictions}
-        lacking = [name for name, found in needed.items() if found is None]
-        if lacking:
-            raise InputError(f"'{folder}' is incomplete: it has results, but lacks {' and '.join(lacking)}.")
-    for part in (run.predictions, run.validation):
-        if part is not None and (part.logits.ndim != 2 or part.labels.shape != part.logits.shape[:1]):
-            raise InputError(f"'{folder / 'predictions.npz'}' is damaged: logits and labels do not fit together.")
-    groups = group_runs([run])
-    table_rows(groups)  # trips over numbers that are none
-    if run.results is not None and not groups[0].finished:
-        raise InputError(f"'{folder / 'results.json'}' is damaged: it has no test error of the last step.")
-    return run
 
 
 def describe_runs(runs: Sequence[Run]) -> str:

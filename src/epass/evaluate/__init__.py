@@ -1,6 +1,7 @@
-"""How good are these logits? Pure functions of (logits, labels)."""
+"""How good are these logits? Pure functions of (logits, labels), and of what they say about two models."""
 
 from .accuracy import score
+from .bootstrap import paired_interval
 from .calibration import Reliability, bin_by_confidence, reliability
 from .confusion import confusion
 from .open_set import open_set_accuracy
@@ -14,6 +15,7 @@ __all__ = [
     "cross_fit_temperature",
     "fit_temperature",
     "open_set_accuracy",
+    "paired_interval",
     "reliability",
     "score",
 ]

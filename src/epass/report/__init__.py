@@ -3,19 +3,32 @@
 from .card import data_name, write_card
 from .page import write_page
 from .summary import Group, Spread, group_runs
-from .table import HEADS, table_rows, write_rows, write_table
+from .table import (
+    DIFFERENCE_HEADS,
+    HEADS,
+    comparison_record,
+    difference_rows,
+    table_rows,
+    write_record,
+    write_rows,
+    write_table,
+)
 from .verdict import verdict
 
 __all__ = [
+    "DIFFERENCE_HEADS",
     "HEADS",
     "Group",
     "Spread",
+    "comparison_record",
     "data_name",
+    "difference_rows",
     "group_runs",
     "table_rows",
     "verdict",
     "write_card",
     "write_page",
+    "write_record",
     "write_rows",
     "write_table",
 ]

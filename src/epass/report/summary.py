@@ -147,6 +147,8 @@ def _setting(run: Run) -> Iterator[tuple[str, Any]]:
             dotted = f"{name}.{key}" if key else name
             if dotted not in NOT_A_SETTING:
                 yield dotted, value
+    if _projectors(run) > 1 and "combine" not in run.recipe["projector"]:
+        yield "projector.combine", "mean"  # what a recipe means that does not say it
 
 
 def _varies(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,15 +14,14 @@ import numpy as np
 
 from ..files import write_atomically
 from ..runs import Run
-from .summary import LABELS_ONLY, Group, Spread, number, seed_of, spread_of
-from .verdict import compare, same_data, sentences
+from .summary import LABELS_ONLY, Group, Spread, group_runs, number, seed_of, spread_of
+from .verdict import Difference, differences, sentences
 
 HEADS = (
     "method",
     "seeds",
     "test error, last step, %",
-    "against labels only, points",
-    "more than noise?",
+    "validation selected, %",
     "best on test, as papers report, %",
     "ECE, %",
     "NLL",
@@ -31,9 +31,22 @@ HEADS = (
     "ms per step",
 )
 NOTE = """Mean ± standard deviation over seeds (population, ddof 0), lowest error first; labels only in bold. The last
-step is what you get when you train once and use the model. Best on test picks the step by looking at the test images:
-it is there to compare with papers. Coverage: share of unlabeled images trained on at the end; quality: share of those
-with the right class. Ms per step: median over the reports of a run."""
+step is what you get when you train once and use the model. Validation selected: the step that labeled images kept back
+choose. Best on test picks the step by looking at the test images: it is there to compare with papers. Coverage: share
+of unlabeled images trained on at the end; quality: share of those with the right class. Ms per step: median over the
+reports of a run."""
+DIFFERENCE_HEADS = (
+    "method",
+    "against",
+    "difference, points",
+    "95 % interval",
+    "more than noise?",
+    "seeds",
+    "test images",
+)
+DIFFERENCE_NOTE = """Differences in the test error of the last step, negative where it is lower, seed by seed and on the
+same test images. The interval is a bootstrap that resamples both; more than noise: it leaves out 0. With one seed it
+covers other test images only."""
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -43,10 +56,12 @@ def run_row(run: Run) -> dict[str, Any]:
     return {
         "method": run.recipe.get("method", {}).get("name"),
         "projectors": run.recipe.get("projector", {}).get("size"),
+        "strategy": strategy(run),
         "labels": results.get("labels"),
         "seed": seed_of(run),
         "steps": results.get("steps"),
         "error_last": number(results, "last", "error"),
+        "error_validation_selected": number(results, "validation_selected", "error"),
         "error_best_on_test": number(results, "best_on_test", "error"),
         "ece": number(results, "last", "ece"),
         "nll": number(results, "last", "nll"),
@@ -73,15 +88,33 @@ def write_rows(path: str | Path, runs: Sequence[Run]) -> Path:
 
 def write_table(path: str | Path, groups: Sequence[Group], *, title: str, missing: Mapping[str, str]) -> Path:
     """Write a Markdown file with a row for each group, and why runs are missing; returns where it is."""
-    rows = table_rows(groups)
-    lines = [f"# {title}", "", *sentences(groups), "", markdown_row(HEADS), markdown_row(["---"] * len(HEADS))]
-    lines += [markdown_row([f"**{cell}**" for cell in row] if bold else row) for bold, row in rows]
-    lines += ["", NOTE]
-    asked = sum(answer in ("yes", "no") for _, (_, _, _, _, answer, *_) in rows)
+    lines = [f"# {title}", "", *sentences(groups), "", *markdown_table(HEADS, table_rows(groups)), "", NOTE]
+    compared = difference_rows(groups)
+    if compared:
+        lines += ["", *markdown_table(DIFFERENCE_HEADS, [(False, row) for row in compared]), "", DIFFERENCE_NOTE]
+    asked = sum(answer in ("yes", "no") for _, _, _, _, answer, *_ in compared)
     if asked > 1:
         lines += [f"Of these {asked} answers about noise, luck alone makes up to one in 20 a yes."]
     lines += [f"\n{name} is missing: {reason}" for name, reason in missing.items()]
     return _write(path, "\n".join(lines) + "\n")
+
+
+def write_record(path: str | Path, record: Mapping[str, Any]) -> Path:
+    """Write a JSON file, and return where it is."""
+    return _write(path, json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def comparison_record(runs: Sequence[Run], *, title: str, missing: Mapping[str, str]) -> dict[str, Any]:
+    """The whole comparison in JSON's own types; errors and differences are fractions."""
+    groups = group_runs(runs)
+    return {
+        "title": title,
+        "verdict": sentences(groups) if runs else [],
+        "methods": [_group_record(group) for group in groups],
+        "differences": [_difference_record(difference) for difference in differences(groups)],
+        "runs": [run_row(run) for run in runs],
+        "missing": dict(missing),
+    }
 
 
 def table_rows(groups: Sequence[Group]) -> list[tuple[bool, list[str]]]:
@@ -95,7 +128,7 @@ def table_rows(groups: Sequence[Group]) -> list[tuple[bool, list[str]]]:
             group.label,
             seeds(group),
             percent(errors[group.label]),
-            *_against(group, groups),
+            percent(group.spread("validation_selected", "error")),
             percent(group.spread("best_on_test", "error")),
             percent(group.spread("last", "ece")),
             plain(group.spread("last", "nll")),
@@ -105,6 +138,25 @@ def table_rows(groups: Sequence[Group]) -> list[tuple[bool, list[str]]]:
         ]
         rows.append((group.method == LABELS_ONLY, cells))
     return rows
+
+
+def difference_rows(groups: Sequence[Group]) -> list[list[str]]:
+    """The cells of every difference, those to labels only first; in each kind the lowest first."""
+    found = differences(groups)
+    found.sort(key=lambda difference: (difference.theirs.method != LABELS_ONLY, difference.found.points))
+    rows = []
+    for ours, theirs, told in found:
+        interval = "–" if told.interval is None else f"{told.interval[0]:+.2f} to {told.interval[1]:+.2f}"
+        answer = "one seed cannot tell" if told.num_seeds == 1 else "yes" if told.sure else "no"
+        images = f"{told.num_images:,}" if told.num_images else "–"
+        rows.append([ours.label, theirs.label, f"{told.points:+.2f}", interval, answer, str(told.num_seeds), images])
+    return rows
+
+
+def strategy(run: Run) -> str | None:
+    """How several projectors are combined; None with one or none."""
+    projector = run.recipe.get("projector", {})
+    return str(projector.get("combine", "mean")) if projector.get("size", 1) > 1 else None
 
 
 def ms_per_step(run: Run) -> float | None:
@@ -144,18 +196,40 @@ def duration(spread: Spread | None) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
-def _against(group: Group, groups: Sequence[Group]) -> tuple[str, str]:
-    """The difference to labels only on the same data, and whether it is more than noise."""
-    baselines = [other for other in groups if other.method == LABELS_ONLY and other.errors and same_data(other, group)]
-    if group.method == LABELS_ONLY or not baselines or not group.errors:
-        return "–", "–"
-    found = compare(group, baselines[0])
-    return f"{found.points:+.2f}", "one seed cannot tell" if found.seeds is None else "yes" if found.sure else "no"
+def markdown_table(heads: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> list[str]:
+    """The lines of a Markdown table; a row that is marked is bold."""
+    lines = [markdown_row([f"**{cell}**" for cell in row] if bold else row) for bold, row in rows]
+    return [markdown_row(heads), markdown_row(["---"] * len(heads)), *lines]
 
 
 def markdown_row(cells: Sequence[str]) -> str:
     """One line of a Markdown table."""
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _group_record(group: Group) -> dict[str, Any]:
+    scores = {f"error_{name}": group.spread(name, "error") for name in ("last", "validation_selected", "best_on_test")}
+    first = run_row(group.runs[0])
+    return {
+        "label": group.label,
+        **{key: first[key] for key in ("method", "projectors", "strategy")},
+        "seeds": list(group.seeds),
+        "unfinished": len(group.runs) - len(group.finished),
+        **{name: spread and {"mean": spread.mean, "std": spread.std} for name, spread in scores.items()},
+    }
+
+
+def _difference_record(difference: Difference) -> dict[str, Any]:
+    ours, theirs, found = difference
+    return {
+        "method": ours.label,
+        "against": theirs.label,
+        "difference": found.points / 100,
+        "interval": found.interval and [end / 100 for end in found.interval],
+        "more_than_noise": found.sure if found.num_seeds > 1 else None,  # one seed cannot tell
+        "seeds": found.num_seeds,
+        "test_images": found.num_images,
+    }
 
 
 def _write(path: str | Path, text: str) -> Path:

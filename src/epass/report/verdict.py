@@ -6,31 +6,42 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .summary import ALL_LABELS, LABELS_ONLY, NAMES, Group
-
-# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom; the last one serves all above. Two standard
-# errors, the rule of thumb for many seeds, would call pure luck "more than noise" in 18 of 100 cases with three seeds.
-T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+from ..evaluate.bootstrap import T_QUANTILES, paired_interval
+from ..runs import Run
+from .summary import ALL_LABELS, LABELS_ONLY, NAMES, Group, number, seed_of
 
 
 class Comparison(NamedTuple):
     """How much lower or higher the test error of one group is than that of another, in points."""
 
     points: float  # negative: lower error
+    interval: tuple[float, float] | None  # 95 %; None where no seed of one side is a seed of the other
+    num_seeds: int  # of the side that has fewer; where runs are paired, the pairs
+    num_images: int  # test images that the interval knows about; 0 where the two sides were not tested on the same
+    sure: bool  # more than the noise
+    link: str  # between the errors of both sides and the difference
     detail: str  # the spread, in words
-    seeds: str | None  # how many, in words; None when one seed is all there is
-    sure: bool  # more than the noise of these seeds
+    noise: str  # of what, in words
 
     def sentence(self, question: tuple[str, str, str], facts: str) -> str:
         """Pick the answer among (helped, hurt, unclear) and add the numbers."""
         helped, hurt, unclear = question
-        amount = f"{facts}, {_points(self.points)}"
-        if self.seeds is None:
-            return f"One seed cannot tell whether {helped}: {amount}."
+        amount = f"{facts}{self.link} {_points(self.points)}"
+        if self.num_seeds == 1:
+            return f"One seed cannot tell whether {helped}: {amount}{self.detail}."
         answer = (helped if self.points < 0 else hurt) if self.sure else unclear
         noise = "more than" if self.sure else "within"
-        return f"{answer[0].upper()}{answer[1:]}: {amount} ({self.detail}), {noise} the noise of {self.seeds}."
+        return f"{answer[0].upper()}{answer[1:]}: {amount}{self.detail}, {noise} the noise of {self.noise}."
+
+
+class Difference(NamedTuple):
+    """One group against the one that shows what it is worth."""
+
+    ours: Group
+    theirs: Group
+    found: Comparison
 
 
 def verdict(groups: Sequence[Group]) -> str:
@@ -47,25 +58,76 @@ def sentences(groups: Sequence[Group]) -> list[str]:
 
 
 def compare(ours: Group, theirs: Group) -> Comparison:
-    """The difference in the error of the last step: paired by seed when both have the same seeds."""
-    ours_points, theirs_points = 100 * np.array(ours.errors), 100 * np.array(theirs.errors)
-    points = float(ours_points.mean() - theirs_points.mean())
-    fewest = min(len(ours_points), len(theirs_points))
+    """The difference in the error of the last step, over the seeds that both have, or over all if these are too few."""
+    pairs = _pairs(ours, theirs)
+    return _compare_pairs(pairs, ours, theirs) if pairs else _compare_unpaired(ours, theirs)
+
+
+def differences(groups: Sequence[Group]) -> list[Difference]:
+    """Every method against labels only on the same data, then EPASS against the same method with one projector."""
+    finished = [group for group in groups if group.errors]
+    against_labels = [
+        (ours, theirs)
+        for theirs in finished
+        for ours in finished
+        if theirs.method == LABELS_ONLY != ours.method and same_data(ours, theirs)
+    ]
+    against_one = [(ours, theirs) for ours in finished for theirs in finished if _only_projectors_differ(ours, theirs)]
+    return [Difference(ours, theirs, compare(ours, theirs)) for ours, theirs in [*against_labels, *against_one]]
+
+
+def _pairs(ours: Group, theirs: Group) -> list[tuple[Run, Run]]:
+    """The runs of both with the same seed; none where most would be left out, or a seed is there twice."""
+    by_seed = {seed_of(run): run for run in theirs.finished}
+    found = [(run, by_seed[seed_of(run)]) for run in ours.finished if seed_of(run) in by_seed]
+    sides = len(ours.finished), len(theirs.finished)
+    unique = len(set(ours.seeds)), len(set(theirs.seeds))
+    return found if sides == unique and len(found) >= min(2, *sides) else []
+
+
+def _compare_pairs(pairs: Sequence[tuple[Run, Run]], ours: Group, theirs: Group) -> Comparison:
+    gaps = np.round([100 * (_error(one) - _error(other)) for one, other in pairs], 9)
+    on_images = 100 * _gaps_on_images(pairs)
+    points, images = round(float(gaps.mean()), 9) + 0.0, len(on_images)  # gaps that add up to nothing are nothing
+    low, high = paired_interval(gaps, on_images)
+    sure = len(gaps) > 1 and images != 1 and (low > 0 or high < 0)
+    all_seeds = len(pairs) == len(ours.finished) == len(theirs.finished)
+    link = "," if all_seeds else f"; on the {_count(len(pairs), 'seed')} that both have,"
+    noise = f"{len(pairs)} seeds" + (f" and {_count(images, 'test image')}" if images else "")
+    detail = f" (95 % interval {_range(low, high)}; seed by seed {_range(gaps.min(), gaps.max())})"
+    if len(gaps) == 1:
+        over = f" (95 % interval over the {images} test images {_range(low, high)}"
+        detail = f"{over}; the luck of other labels and weights is not in it)" if images > 1 else ""
+    return Comparison(points, (low, high), len(pairs), images, sure, link, detail, noise)
+
+
+def _compare_unpaired(ours: Group, theirs: Group) -> Comparison:
+    """By seeds alone: two standard errors would call luck "more than noise" in 18 of 100 cases with three seeds."""
+    sides = [100 * np.array(group.errors) for group in (ours, theirs)]
+    points, fewest = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
     if fewest == 1:
-        return Comparison(points, "", None, False)
-    t = T_QUANTILES[min(fewest - 1, len(T_QUANTILES)) - 1]
-    if ours.seeds == theirs.seeds and len(set(ours.seeds)) == len(ours.seeds):
-        gaps = ours_points - theirs_points
-        error = gaps.std(ddof=1) / np.sqrt(len(gaps))
-        agree = bool((gaps < 0).all() or (gaps > 0).all())
-        detail = f"seed by seed {_range(gaps.min(), gaps.max())}"
-        return Comparison(points, detail, f"{len(gaps)} seeds", agree and abs(points) > t * error)
-    error = np.sqrt(sum(x.var(ddof=1) / len(x) for x in (ours_points, theirs_points)))
-    apart = bool(ours_points.max() < theirs_points.min() or ours_points.min() > theirs_points.max())
-    detail = f"seeds not paired, standard deviations {ours_points.std():.2f} and {theirs_points.std():.2f}"
-    return Comparison(
-        points, detail, f"{len(ours_points)} and {len(theirs_points)} seeds", apart and abs(points) > t * error
-    )
+        return Comparison(points, None, 1, 0, False, ",", "", "")
+    error = np.sqrt(sum(side.var(ddof=1) / len(side) for side in sides))
+    apart = bool(sides[0].max() < sides[1].min() or sides[0].min() > sides[1].max())
+    sure = apart and abs(points) > T_QUANTILES[min(fewest - 1, len(T_QUANTILES)) - 1] * error
+    detail = f" (seeds not paired, standard deviations {sides[0].std():.2f} and {sides[1].std():.2f})"
+    return Comparison(points, None, fewest, 0, sure, ",", detail, f"{len(sides[0])} and {len(sides[1])} seeds")
+
+
+def _gaps_on_images(pairs: Sequence[tuple[Run, Run]]) -> NDArray[np.float64]:
+    """(N,) how much more often an image is mistaken; empty unless every run was tested on the same images."""
+    tested = [run.predictions for pair in pairs for run in pair]
+    first = tested[0]
+    if first is None or any(other is None or not np.array_equal(other.labels, first.labels) for other in tested):
+        return np.zeros(0)
+    wrong = np.array([[run.wrong for run in pair] for pair in pairs], dtype=np.int8)  # (seeds, 2, images)
+    return np.asarray((wrong[:, 0] - wrong[:, 1]).mean(axis=0), dtype=np.float64)
+
+
+def _error(run: Run) -> float:
+    error = number(run.results, "last", "error")
+    assert error is not None  # it is a finished run
+    return error
 
 
 def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
@@ -76,6 +138,9 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
     found = []
     for baseline in baselines:
         fair = [group for group in contenders if same_data(group, baseline)]
+        fair = [
+            group for group in fair if len(group.errors) > 1
+        ] or fair  # one that is left alone must not speak for all
         if fair:
             best = min(fair, key=_mean_error)
             who = best.label if len(fair) == 1 else f"{best.label}, the best of {len(fair)} configurations,"
@@ -98,16 +163,14 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
 
 def _about_epass(groups: Sequence[Group]) -> list[str]:
     found = []
-    for ours in groups:
-        for plain in groups:
-            if ours.projectors > 1 == plain.projectors and ours.method == plain.method and _same_recipe(ours, plain):
-                name = NAMES.get(ours.method, ours.method)
-                facts = (
-                    f"with {ours.projectors} projectors it ends at {_percent(ours)} test error "
-                    f"against {_percent(plain)} with one"
-                )
-                question = (f"EPASS helped {name}", f"EPASS hurt {name}", f"EPASS made no clear difference to {name}")
-                found.append(compare(ours, plain).sentence(question, facts))
+    for ours, plain in ((ours, plain) for ours in groups for plain in groups if _only_projectors_differ(ours, plain)):
+        name, (_, _, variant) = NAMES.get(ours.method, ours.method), ours.label.partition(" · ")
+        facts = (
+            f"with {ours.projectors} projectors{f' ({variant})' if variant else ''} it ends at {_percent(ours)} test "
+            f"error against {_percent(plain)} with one"
+        )
+        question = (f"EPASS helped {name}", f"EPASS hurt {name}", f"EPASS made no clear difference to {name}")
+        found.append(compare(ours, plain).sentence(question, facts))
     return found
 
 
@@ -117,8 +180,10 @@ def same_data(one: Group, other: Group) -> bool:
     return data[0] == data[1]
 
 
-def _same_recipe(ours: Group, plain: Group) -> bool:
-    """Equal in everything but the projector."""
+def _only_projectors_differ(ours: Group, plain: Group) -> bool:
+    """Whether `ours` is EPASS, and `plain` the same with one projector."""
+    if not (ours.projectors > 1 == plain.projectors and ours.method == plain.method):
+        return False
     settings = [{k: v for k, v in group.setting.items() if not k.startswith("projector.")} for group in (ours, plain)]
     return settings[0] == settings[1]
 
@@ -140,6 +205,10 @@ def _range(low: float, high: float) -> str:
         return f"from {-low:.2f} less to {high:.2f} more"
     near, far = sorted((abs(low), abs(high)))
     return f"{near:.2f} to {far:.2f} {_direction(low + high)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _direction(points: float) -> str:

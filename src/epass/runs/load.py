@@ -6,6 +6,7 @@ import json
 import tomllib
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,14 @@ class Run:
     model: dict[str, Any] | None
     predictions: Predictions | None  # of the test images
     validation: Predictions | None = None  # of the labeled images kept back, where there are some
+
+    @cached_property
+    def wrong(self) -> NDArray[np.bool_] | None:
+        """(N,) which test images were taken for another class."""
+        if self.predictions is None:
+            return None
+        found: NDArray[np.bool_] = self.predictions.logits.argmax(axis=1) != self.predictions.labels
+        return found
 
 
 def load_run(path: str | Path) -> Run:
