@@ -21,6 +21,7 @@ from .flags import (
     Seed,
     Settings,
     Steps,
+    Stream,
 )
 from .settings import DEFAULT_PRETRAINING, Request
 from .train import carry_out
@@ -38,6 +39,7 @@ def pretrain(
     projectors: Projectors = None,
     net: Net = None,
     image_size: ImageSize = None,
+    stream: Stream = False,
     seed: Seed = None,
     steps: Steps = None,
     budget: Budget = None,
@@ -62,6 +64,7 @@ def pretrain(
         net=net,
         labels=labels,
         image_size=image_size,
+        stream=stream,
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),

@@ -29,6 +29,7 @@ from .flags import (
     Seed,
     Settings,
     Steps,
+    Stream,
 )
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
@@ -70,6 +71,7 @@ def train(
     ] = None,
     net: Net = None,
     image_size: ImageSize = None,
+    stream: Stream = False,
     seed: Seed = None,
     steps: Steps = None,
     budget: Budget = None,
@@ -100,6 +102,7 @@ def train(
         net=net,
         labels=labels,
         image_size=image_size,
+        stream=stream,
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),
