@@ -130,7 +130,7 @@ def make_recipe(options: argparse.Namespace, folder: Path) -> Recipe:
 
 
 def turn(work: Callable[[int], object], device: torch.device, numbers: Iterator[int], steps: int) -> float:
-    """Mean milliseconds of `steps` steps, after a few that fill what is read ahead; the next turn goes on from there."""
+    """Mean milliseconds of `steps` steps, after a few that fill what is read ahead; the next turn goes on there."""
 
     def next_step(_: int) -> None:
         work(next(numbers))
@@ -166,12 +166,13 @@ def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], te
         found["decoded_per_second"] = decode_rates(folder, options.image_size, options.decode_seconds)
         for workers, rate in found["decoded_per_second"].items():
             tell(f"decode      {rate:,.0f} images a second by {workers} thread{'s' * (workers != 1)}")
-    numbers, seen = count(), {stage: list[float]() for stage in stages if stage != "decode"}
+    seen = {stage: list[float]() for stage in stages if stage != "decode"}
+    numbers = {stage: count() for stage in seen}
     works: dict[str, tuple[Callable[[int], object], Experiment]] = {}
 
     def time_one(stage: str) -> None:
         work, experiment = works[stage]
-        seen[stage].append(turn(work, experiment.device, numbers, options.steps))
+        seen[stage].append(turn(work, experiment.device, numbers[stage], options.steps))
         found["turns_ms"], found["step_ms"] = seen, {name: median(ms) for name, ms in seen.items() if ms}
         tell(f"{stage:<12}{seen[stage][-1]:.4g} ms a step, {options.steps} steps")
 
