@@ -201,7 +201,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=128, help="labeled images of a step (default 128)")
     parser.add_argument("--ratio", type=int, default=1, help="unlabeled images for each of them (default 1)")
-    parser.add_argument("--steps", type=int, default=30, help="timed steps of every turn (default 30)")
+    parser.add_argument("--steps", type=int, default=60, help="timed steps of every turn (default 60)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every stage (default 3)")
     parser.add_argument("--compile", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--decode-seconds", type=float, default=5.0, help="for every number of threads (default 5)")
