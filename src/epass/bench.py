@@ -86,7 +86,7 @@ def measure(
     labeled, unlabeled = (len(names) for names in experiment.feed.views)
     images = plan.labeled_batch * labeled + plan.unlabeled_batch * unlabeled
     reached = {"flops_per_second": 1000 * flops / step_ms, "bytes_per_second": 1000 * moved / step_ms}
-    _, channels, _, image_size = experiment.split.labeled.pixels.shape
+    channels, _, image_size = experiment.split.labeled.shape
     return {
         "work": {
             "data": experiment.dataset.name,

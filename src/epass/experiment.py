@@ -15,7 +15,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .augment import Policy, make_policies, normalize
-from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, open_dataset, render
+from .data import (
+    Dataset,
+    Feed,
+    ImageSource,
+    Lookahead,
+    Protocol,
+    Selection,
+    Split,
+    StreamedImages,
+    divide,
+    open_dataset,
+    render,
+)
 from .data.dataset import Scale
 from .device import choose_precision
 from .errors import InputError, unknown
@@ -49,6 +61,7 @@ def data_settings(
     path_column: str | None = None,
     label_column: str | None = None,
     order: Literal["seed", "reference"] = "seed",
+    streaming: bool | Literal["auto"] = False,
     # the others are the fields of `Protocol`, which says what they do
     labels: int | None = None,
     holdout: float = 0.2,
@@ -192,12 +205,13 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))
         precision = choose_precision(device, plan.precision)
-        method = make_method(recipe, problem, image_shape=split.labeled.pixels.shape[1:], precision=precision)
+        method = make_method(recipe, problem, image_shape=split.labeled.shape, precision=precision)
     method.to(device)
     if device.type == "cuda":
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
     # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
     home = torch.device("cpu") if device.type == "mps" else device
+    feed_of = Lookahead if isinstance(split.labeled, StreamedImages) else Feed
     average = Average(method.net, plan.average_momentum)
     cast(Classifier, average.module).precision = torch.float32  # what is kept is tested as it will be used
     return Experiment(
@@ -210,7 +224,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         method=method,
         average=average,
         optimizer=make_optimizer(method, plan),
-        feed=Feed(
+        feed=feed_of(
             split.labeled.to(home),
             split.unlabeled.to(home),
             method.views,
@@ -228,7 +242,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:
     """The part of a recipe's [data] table that says how files are read."""
-    return {key: recipe.data.get(key) for key in ("image_size", "path_column", "label_column")}
+    return {key: recipe.data.get(key) for key in ("image_size", "path_column", "label_column", "streaming")}
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:
@@ -243,14 +257,14 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     return make_policies(**settings)
 
 
-def predict(net: nn.Module, images: Images, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
+def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
     return look(net, images, scale, device, rows).logits.cpu()
 
 
 @torch.no_grad()
-def look(net: nn.Module, images: Images, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
+def look(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
     """What a network says about images that are not augmented."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
-    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in torch.split(images.pixels, rows)]
+    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in images.chunks(rows)]
     return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from .data import join, split_text
@@ -45,7 +46,7 @@ def run(
     """
     experiment = experiment or build(recipe, choose_device(device))
     home = RunFolder(folder)
-    with home.hold():
+    with home.hold(), closing(experiment.feed):
         start, unreported = 0, Unreported(Window(0))
         if resume and home.exists():
             check_same(recipe, home)
@@ -103,7 +104,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     if recipe.method["name"] in PRETRAINING:
         learned = {name: value.cpu().numpy() for name, value in learned_without_labels(experiment.method).items()}
         home.write_tensors(PRETRAINED, learned, {"format": "epass"})
-    channels, height, width = test.pixels.shape[1:]
+    channels, height, width = test.shape
     home.write_json(
         "model.json",
         {

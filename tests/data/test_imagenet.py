@@ -2,9 +2,11 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
+import torch
 from originals import ILSVRC, WNIDS, mat, numbers, photo, random_pixels, table, text
 from originals import imagenet as write
 
+from epass.data import StreamedImages, open_dataset
 from epass.data.formats import imagenet, photos
 
 KIT = "ILSVRC2012_devkit_t12/data"
@@ -121,3 +123,18 @@ def test_a_wrong_table_of_classes(flat: Path, refused) -> None:
         mat(flat / KIT / "meta.mat", variable)
         with refused("meta.mat", *parts):
             imagenet.read(flat)
+
+
+def test_images_that_stay_on_disk(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = open_dataset(str(flat), image_size=16)
+    monkeypatch.setattr(photos, "_memory", lambda: 1)  # nothing fits
+    monkeypatch.setattr(photos, "decode_all", None)
+    streamed = open_dataset(str(flat), image_size=16, streaming=True)
+    assert isinstance(streamed.train, StreamedImages)
+    assert (streamed.mean, streamed.std, streamed.augment) == (held.mean, held.std, held.augment)
+    for one, other in ((streamed.train, held.train), (streamed.test, held.test)):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.pixels, other.pixels)
+    streamed.train.workers.close()

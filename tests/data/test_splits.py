@@ -417,7 +417,8 @@ def test_a_recipe_knows_the_protocol() -> None:
     schema = arguments(data_settings)
     for name, parameter in arguments(Protocol).items():
         assert (schema[name].annotation, schema[name].default) == (parameter.annotation, parameter.default)
-    assert schema.keys() - arguments(Protocol) == {"name", "image_size", "path_column", "label_column", "order"}
+    others = {"name", "image_size", "path_column", "label_column", "order", "streaming"}
+    assert schema.keys() - arguments(Protocol) == others
 
 
 def test_the_truth_of_labeled_images_is_hidden_in_every_protocol() -> None:

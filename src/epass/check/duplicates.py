@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..data import Images, Split
+from ..data import ImageSource, Split
 from .fingerprint import candidates, chunks, thumbnails
 from .likeness import likeness, threshold
 
@@ -26,9 +26,10 @@ class Pair(NamedTuple):
     likeness: float
 
 
-def digests(images: Images) -> list[bytes]:
+def digests(images: ImageSource) -> list[bytes]:
     """A fingerprint of every image's bytes: equal for equal pixels, and only for these."""
-    return [blake2b(row, digest_size=16).digest() for row in images.pixels.contiguous().numpy()]
+    rows = (row for chunk in images.chunks(512) for row in chunk.contiguous().numpy())
+    return [blake2b(row, digest_size=16).digest() for row in rows]
 
 
 def exact_groups(prints: Sequence[bytes]) -> list[list[int]]:

@@ -15,7 +15,7 @@ from .progress import reading
 from .screen import percent, screen, show_facts, show_json
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Images, Progress
+    from ..data import Dataset, Images, ImageSource, Progress
 
 SCORES = {
     "error": "error",
@@ -67,7 +67,7 @@ def say(name: str, value: float) -> str:
     return f"{value:.4f}" if name in NOT_SHARES else percent(value)
 
 
-def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, Images]:
+def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, ImageSource]:
     """The test images that the run itself was tested on."""
     from ..data import open_dataset
     from ..experiment import reading_settings, split_for

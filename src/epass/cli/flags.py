@@ -18,6 +18,10 @@ Projectors = Annotated[
 ]
 Net = Annotated[str | None, typer.Option(help="See 'epass networks'.", rich_help_panel=WHAT)]
 ImageSize = Annotated[int | None, typer.Option(help="Scale images to this side.", rich_help_panel=WHAT)]
+Stream = Annotated[
+    bool,
+    typer.Option("--stream", help="Decode images while training: for more than fit into memory.", rich_help_panel=WHAT),
+]
 Seed = Annotated[
     int | None, typer.Option(help="Decides the labeled images, the weights and the batches.", rich_help_panel=WHAT)
 ]

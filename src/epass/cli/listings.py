@@ -181,6 +181,7 @@ def datasets(
     show_table(console, ("original files", "layout"), rows)
     console.print()
     show_table(console, ("your own data", "layout"), [list(row) for row in OWN_DATA.items()])
+    console.print("\nMore images than memory: epass train DATA --stream", markup=False)
 
 
 def show_format(name: str, json: bool) -> None:

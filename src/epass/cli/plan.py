@@ -21,7 +21,7 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
     from ..networks import count_parameters
 
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
-    _, channels, height, width = split.labeled.pixels.shape
+    channels, height, width = split.labeled.shape
     uses_unlabeled = bool(experiment.feed.views.unlabeled)
     batch = f"{plan.labeled_batch} labeled" + (f" + {plan.unlabeled_batch} unlabeled" if uses_unlabeled else "")
     seen = f"each labeled image {times(plan.steps * plan.labeled_batch / len(split.labeled))}"

@@ -23,6 +23,7 @@ from .flags import (
     Seed,
     Settings,
     Steps,
+    Stream,
 )
 from .settings import DEFAULT_PRETRAINING, Request
 from .train import carry_out
@@ -40,6 +41,7 @@ def pretrain(
     projectors: Projectors = None,
     net: Net = None,
     image_size: ImageSize = None,
+    stream: Stream = False,
     seed: Seed = None,
     steps: Steps = None,
     budget: Budget = None,
@@ -65,6 +67,7 @@ def pretrain(
         net=net,
         labels=labels,
         image_size=image_size,
+        stream=stream,
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),

@@ -30,6 +30,7 @@ class Request:
     net: str | None = None
     labels: int | None = None
     image_size: int | None = None
+    stream: bool = False
     steps: int | None = None
     seed: int | None = None
     settings: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         "data.name": locate(request.data),
         "data.labels": request.labels,
         "data.image_size": request.image_size,
+        "data.streaming": request.stream or None,
         "projector.size": request.projectors,
         "plan.steps": request.steps,
         "seed": request.seed,

@@ -32,6 +32,7 @@ from .flags import (
     Seed,
     Settings,
     Steps,
+    Stream,
 )
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
@@ -73,6 +74,7 @@ def train(
     ] = None,
     net: Net = None,
     image_size: ImageSize = None,
+    stream: Stream = False,
     seed: Seed = None,
     steps: Steps = None,
     budget: Budget = None,
@@ -104,6 +106,7 @@ def train(
         net=net,
         labels=labels,
         image_size=image_size,
+        stream=stream,
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),

@@ -21,11 +21,13 @@ from .found import Chunk, FoundImages, find_images
 from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
 from .listing import Notice, nothing_at, read_listing
+from .lookahead import Lookahead
 from .protocols import balanced_split, long_tailed_counts, open_set_labels
 from .resize import resized
 from .sampling import Order, Shuffle
 from .split_file import Positions, split_text
 from .splits import Protocol, Split, divide
+from .streaming import StreamedImages, Streaming
 from .survey import ImageFile, Survey, survey_arrays, survey_folder
 from .tables import is_table, list_table
 
@@ -41,6 +43,7 @@ __all__ = [
     "ImageFile",
     "ImageSource",
     "Images",
+    "Lookahead",
     "Normalization",
     "Order",
     "Positions",
@@ -49,6 +52,7 @@ __all__ = [
     "Selection",
     "Shuffle",
     "Split",
+    "StreamedImages",
     "Survey",
     "balanced_split",
     "closest",
@@ -95,6 +99,7 @@ def open_dataset(
     label_column: str | None = None,
     progress: Progress | None = None,
     notice: Notice | None = None,
+    streaming: Streaming = None,
 ) -> Dataset:
     """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 
@@ -107,26 +112,32 @@ def open_dataset(
         label_column: The column of a table that holds the labels, if it has no usual name.
         progress: Called with (images done, images in all) while images are decoded.
         notice: Called with a sentence when the images came from the cache instead.
+        streaming: Whether images stay on disk and are decoded while a run needs them: True, False, or "auto" for
+            those that would take more than half of the free memory. Folders, tables and photos can be streamed.
     """
     if name_or_path in DATASETS:
+        _refuse_streaming(name_or_path, streaming)
         return DATASETS[name_or_path].open(image_size)
     started = time.perf_counter()
     path = Path(name_or_path).expanduser()
     original = recognize(path) if name_or_path and path.exists() else None
     if original is not None:
         if not original.scales:
+            _refuse_streaming(name_or_path, streaming)
             return resized(original.read(path), image_size)
         size = {} if image_size is None else {"image_size": image_size}
-        return original.read(path, **size, progress=progress)
+        return original.read(path, **size, progress=progress, streaming=streaming)
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
-        return read_listing(list_folder(path), image_size, progress, notice, started)
+        return read_listing(list_folder(path), image_size, progress, notice, started, streaming)
     if path.is_file():
         if is_archive(path):
-            return read_listing(list_archive(path), image_size, progress, notice, started)
+            return read_listing(list_archive(path), image_size, progress, notice, started, streaming)
         if is_table(path):
-            return read_listing(list_table(path, path_column, label_column), image_size, progress, notice, started)
+            listing = list_table(path, path_column, label_column)
+            return read_listing(listing, image_size, progress, notice, started, streaming)
         if path.suffix.lower() == ".npz":
+            _refuse_streaming(name_or_path, streaming)
             return open_npz(path, image_size)
         raise InputError(
             f"'{path}' is no data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
@@ -137,6 +148,12 @@ def open_dataset(
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
     raise unknown("data set, folder or file", name_or_path, DATASETS)
+
+
+def _refuse_streaming(name: str, streaming: Streaming) -> None:
+    """Arrays are in few files, which are read as a whole."""
+    if streaming is True:
+        raise InputError(f"'{name}' is no set of image files, which alone can be streamed: leave data.streaming out.")
 
 
 def _refuse_incomplete(folder: Path) -> None:

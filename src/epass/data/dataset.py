@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .images import Images
+from .images import ImageSource
 
 _CHUNK = 4096  # images per chunk: bounds the extra memory of a pass over a large set
 
@@ -27,8 +27,8 @@ class Dataset:
 
     name: str
     classes: tuple[str, ...]
-    train: Images  # label -1 where nobody labeled them
-    test: Images | None
+    train: ImageSource  # label -1 where nobody labeled them
+    test: ImageSource | None
     mean: tuple[float, ...]  # per channel, pixels in [0, 1]
     std: tuple[float, ...]
     augment: Mapping[str, object]  # keyword arguments for `epass.augment.make_policies`
@@ -41,18 +41,29 @@ Scale = Dataset | Normalization
 
 
 def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of uint8 (N, C, H, W) pixels, on the scale [0, 1].
+    """Mean and standard deviation per channel of uint8 (N, C, H, W) pixels, on the scale [0, 1]."""
+    counts = torch.zeros(pixels.shape[1], 256, dtype=torch.int64)
+    for chunk in torch.split(pixels, _CHUNK):
+        counts += count_levels(chunk)
+    return statistics_of(counts)
 
-    They come from exact counts of the 256 levels, so neither the number of images nor the machine changes a digit. A
-    channel that never varies gets one gray level as its deviation, so that normalizing does not divide by zero.
+
+def count_levels(pixels: Tensor) -> Tensor:
+    """How often each of the 256 levels occurs in each channel of uint8 (N, C, H, W) pixels: (C, 256) int64."""
+    channels = range(pixels.shape[1])
+    return torch.stack([torch.bincount(pixels[:, channel].flatten(), minlength=256) for channel in channels]).cpu()
+
+
+def statistics_of(counts: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel from the counts of its levels.
+
+    The counts are exact, so neither the number of images nor the machine changes a digit. A channel that never varies
+    gets one gray level as its deviation, so that normalizing does not divide by zero.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []
-    for channel in range(pixels.shape[1]):
-        counts = torch.zeros(256, dtype=torch.int64)
-        for start in range(0, len(pixels), _CHUNK):
-            counts += torch.bincount(pixels[start : start + _CHUNK, channel].flatten(), minlength=256).cpu()
-        weights = counts.double() / counts.sum()
+    for row in counts:
+        weights = row.double() / row.sum()
         mean = (weights * levels).sum()
         means.append(mean.item())
         stds.append(max((weights * (levels - mean) ** 2).sum().sqrt().item(), 1 / 255))

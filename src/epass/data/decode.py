@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
+_ORIENTATION = 0x0112  # the number of this entry in EXIF data
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 
@@ -136,7 +137,8 @@ def _upright(image: Image) -> Image:
     from PIL import ImageOps
 
     try:
-        return ImageOps.exif_transpose(image)
+        turned = image.getexif().get(_ORIENTATION, 1) != 1
+        return ImageOps.exif_transpose(image) if turned else image  # which would copy it in any case
     except Exception:  # cameras and editors write broken EXIF data, which says nothing about the pixels
         return image
 
@@ -154,7 +156,7 @@ def _to_rgb(image: Image) -> Image:
     if image.has_transparency_data:  # what lies under transparent pixels is arbitrary, often black on black
         image = image.convert("RGBA")
         image = Pillow.alpha_composite(Pillow.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _reason(error: Exception) -> str:

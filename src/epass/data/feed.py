@@ -24,6 +24,7 @@ class Selection(NamedTuple):
     unlabeled_index: Tensor  # (U,) and in the unlabeled set
     step: Tensor  # () int64
     seed: Tensor  # () int64, for what the method draws
+    pixels: tuple[()] | tuple[Tensor, Tensor] = ()  # uint8, labeled and unlabeled; nothing where `batch` takes them
 
 
 class Feed:
@@ -59,13 +60,18 @@ class Feed:
         self.labeled_order = self.unlabeled_order = None
         if views.labeled:
             _check_batch("labeled", labeled_batch)
-            self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.device, order)
+            self.labeled_order = Shuffle(len(labeled), labeled_batch, fold(seed, "labeled"), self.index_device, order)
         if views.unlabeled:
             _check_batch("unlabeled", unlabeled_batch)
             if not len(unlabeled):
                 raise InputError("There is no unlabeled image: keep fewer labels or include the labeled images.")
             seed = fold(seed, "unlabeled")
-            self.unlabeled_order = Shuffle(len(unlabeled), unlabeled_batch, seed, self.device, order)
+            self.unlabeled_order = Shuffle(len(unlabeled), unlabeled_batch, seed, self.index_device, order)
+
+    @property
+    def index_device(self) -> torch.device:
+        """Where it is decided which images a step sees."""
+        return self.device
 
     def __call__(self, step: int) -> Batch:
         """The batch of this step, a function of (seed, step) only."""
@@ -74,22 +80,31 @@ class Feed:
     def select(self, step: int) -> Selection:
         """What the host decides about a step: which images, and the state of the generator that `batch` draws from."""
         self.generator.manual_seed(fold(self.seed, "draws", step))
-        mine = slice(rank(), None, world_size())
-        none = torch.empty(0, dtype=torch.int64, device=self.device)
+        labeled_index, unlabeled_index = self.rows(step)
         return Selection(
-            labeled_index=none if self.labeled_order is None else self.labeled_order.take(step)[mine],
-            unlabeled_index=none if self.unlabeled_order is None else self.unlabeled_order.take(step)[mine],
-            step=torch.full((), step, dtype=torch.int64, device=self.device),
-            seed=torch.full((), fold(self.seed, "method", step), dtype=torch.int64, device=self.device),
+            labeled_index=labeled_index,
+            unlabeled_index=unlabeled_index,
+            step=torch.full((), step, dtype=torch.int64, device=self.index_device),
+            seed=torch.full((), fold(self.seed, "method", step), dtype=torch.int64, device=self.index_device),
         )
+
+    def rows(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's positions in the labeled and in the unlabeled set."""
+        mine = slice(rank(), None, world_size())
+        none = torch.empty(0, dtype=torch.int64, device=self.index_device)
+        labeled, unlabeled = (
+            none if order is None else order.take(step)[mine] for order in (self.labeled_order, self.unlabeled_order)
+        )
+        return labeled, unlabeled
 
     def batch(self, selection: Selection) -> Batch:
         """What the device does about it: gather, draw, augment, normalize, all in shapes that never change."""
-        labeled_index, unlabeled_index, step, seed = selection
+        labeled_index, unlabeled_index, step, seed, pixels = selection
+        labeled, unlabeled = pixels or (None, None)
         return Batch(
-            labeled=self._views(self.labeled, labeled_index, self.views.labeled),
+            labeled=self._views(self.labeled, labeled_index, self.views.labeled, labeled),
             labels=self.labeled.labels.index_select(0, labeled_index),
-            unlabeled=self._views(self.unlabeled, unlabeled_index, self.views.unlabeled),
+            unlabeled=self._views(self.unlabeled, unlabeled_index, self.views.unlabeled, unlabeled),
             labeled_index=labeled_index,
             unlabeled_index=unlabeled_index,
             unlabeled_truth=self.unlabeled.labels.index_select(0, unlabeled_index),
@@ -97,11 +112,16 @@ class Feed:
             seed=seed,
         )
 
-    def _views(self, images: ImageSource, index: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """This process's rows of every view of the images at `index`."""
+    def close(self) -> None:
+        """What is in memory needs no closing."""
+
+    def _views(
+        self, images: ImageSource, index: Tensor, names: tuple[str, ...], taken: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """This process's rows of every view of the images at `index`, unless somebody has taken them already."""
         if not names:
             return ()
-        mine, pixels, views = slice(rank(), None, world_size()), images.take(index), []
+        mine, pixels, views = slice(rank(), None, world_size()), images.take(index) if taken is None else taken, []
         for name in names:
             # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
             draws = self.policies[name].draw(len(index) * world_size(), self.generator)

@@ -12,7 +12,7 @@ from ..augment import reflect_padding
 from ..errors import InputError, one_of
 from .dataset import Dataset, channel_statistics
 from .decode import Packed, Progress, check_pixels, decode, to_square
-from .images import Images, join
+from .images import Images, ImageSource, join
 from .listing import check_number, number, number_classes
 from .resize import check_size
 
@@ -104,10 +104,10 @@ def _assemble(name: str, pixels: dict[str, Tensor], texts: dict[str, list[str]],
     labels = {key: torch.tensor(number(values, classes, f"{key} class")) for key, values in texts.items()}
     if "test" in labels and (labels["test"] < 0).any():
         raise InputError(f"The split 'test' of '{name}' has an image without a label: remove it.")
-    train, more = Images(pixels["train"], labels["train"]), pixels.get("unlabeled")
-    if more is not None:
-        train = join(train, Images(more, labels["unlabeled"]))
+    train: ImageSource = Images(pixels["train"], labels["train"])
+    if "unlabeled" in pixels:
+        train = join(train, Images(pixels["unlabeled"], labels["unlabeled"]))
     mean, std = channel_statistics(train.pixels)
     test = Images(pixels["test"], labels["test"]) if "test" in pixels else None
-    augment = {"padding": reflect_padding(train.pixels.shape[-1], 0.875), "horizontal_flip": True}
+    augment = {"padding": reflect_padding(train.shape[-1], 0.875), "horizontal_flip": True}
     return Dataset(name, tuple(classes), train, test, mean, std, augment)

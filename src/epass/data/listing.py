@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import torch
+from torch import Tensor
 
 from ..augment import reflect_padding
 from ..errors import InputError, unknown
 from .cache import Entry, load, store
-from .dataset import Dataset, channel_statistics
+from .dataset import Dataset, channel_statistics, count_levels, statistics_of
 from .decode import Packed, Progress, decode_all
-from .images import Images
+from .images import Images, ImageSource
 from .resize import check_size
+from .streaming import Files, Mapped, Streaming, is_streamed, stream
 
+_LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
+_ROWS = 512  # images at a time, where they are not all in memory
 Notice = Callable[[str], None]  # takes a sentence for the person who waits
 
 
@@ -100,31 +104,76 @@ def check_number(classes: Sequence[str], where: str) -> None:
 
 
 def read_listing(
-    listing: Listing, image_size: int | None, progress: Progress | None, notice: Notice | None, started: float
+    listing: Listing,
+    image_size: int | None,
+    progress: Progress | None,
+    notice: Notice | None,
+    started: float,
+    streaming: Streaming = None,
 ) -> Dataset:
     """The data set of a listing, from the cache if nothing changed since it was last read."""
     size = check_size(32 if image_size is None else image_size)
-    files = listing.train + listing.test
-    marks = (_mark(file, listing.root) for file in files)
+    files, split = listing.train + listing.test, len(listing.train)
+    marks = [_mark(file, listing.root) for file in files]
     entry = Entry.of(listing.root, marks, (len(files), 3, size, size))
+    streams = _streams(listing, entry, streaming)
     pixels = load(entry)
-    if pixels is None:
-        pixels = decode_all(listing.read(files), len(files), size, progress)
-        store(entry, pixels)
-    elif notice is not None:
+    if pixels is not None and notice is not None:
         notice(f"Read {len(files):,} images from the cache in {time.perf_counter() - started:.1f} s.")
-    split = len(listing.train)
-    train = Images(pixels[:split], torch.tensor(listing.labels))
-    test = Images(pixels[split:], torch.tensor(listing.test_labels)) if listing.test else None
-    names = [name_inside(file, listing.root) for file in files]
-    return assemble(listing, train, test, names[:split], names[split:])
+    names, statistics = [name_inside(file, listing.root) for file in files], None
+    train: ImageSource
+    test: ImageSource
+    if streams:
+        on_disk = [file for file in files if isinstance(file, Path)]
+        rows = Files(on_disk, size) if pixels is None else Mapped(pixels)
+        train, test = stream(rows, listing.labels, listing.test_labels)
+        levels = Entry.of(listing.root / f"levels-{size}", marks[:split], _LEVELS)
+        statistics = statistics_of(_count(train, levels, progress))
+    else:
+        if pixels is None:
+            pixels = decode_all(listing.read(files), len(files), size, progress)
+            store(entry, pixels)
+        train = Images(pixels[:split], torch.tensor(listing.labels))
+        test = Images(pixels[split:], torch.tensor(listing.test_labels))
+    return assemble(listing, train, test if listing.test else None, names[:split], names[split:], statistics)
+
+
+def _streams(listing: Listing, entry: Entry, streaming: Streaming) -> bool:
+    """Whether the images are to stay on disk, where they can be read in any order."""
+    if listing.read is not from_disk:
+        if streaming is True:
+            raise InputError(
+                f"'{listing.root}' is an archive, which is read from its beginning: unpack it to stream it."
+            )
+        return False
+    return is_streamed(entry.shape, streaming)
+
+
+def _count(images: ImageSource, entry: Entry, progress: Progress | None) -> Tensor:
+    """How often each level occurs in each channel, from the cache if the files have not changed."""
+    known = load(entry)
+    if known is not None:
+        return known.view(torch.int64)
+    counts, done = torch.zeros(3, 256, dtype=torch.int64), 0
+    for chunk in images.chunks(_ROWS):
+        counts += count_levels(chunk)
+        done += len(chunk)
+        if progress is not None:
+            progress(done, len(images))
+    store(entry, counts.view(torch.uint8))
+    return counts
 
 
 def assemble(
-    listing: Listing, train: Images, test: Images | None, train_names: Sequence[str], test_names: Sequence[str]
+    listing: Listing,
+    train: ImageSource,
+    test: ImageSource | None,
+    train_names: Sequence[str],
+    test_names: Sequence[str],
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> Dataset:
-    """The data set of images that are decoded."""
-    mean, std = channel_statistics(train.pixels)
+    """The data set of these images; their mean and deviation are computed where nobody did."""
+    mean, std = statistics or channel_statistics(train.pixels)
     return Dataset(
         name=listing.name,
         classes=tuple(listing.classes),
@@ -132,7 +181,7 @@ def assemble(
         test=test,
         mean=mean,
         std=std,
-        augment={"padding": reflect_padding(train.pixels.shape[-1], 0.875), "horizontal_flip": True},
+        augment={"padding": reflect_padding(train.shape[-1], 0.875), "horizontal_flip": True},
         train_names=tuple(train_names),
         test_names=tuple(test_names),
     )

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import InputError, unknown
 from .dataset import Dataset
-from .images import Images
+from .images import ImageSource
 from .protocols import IntArray
 
 FORMAT = 1  # of the file; a newer one is refused, not guessed at
@@ -43,7 +43,7 @@ def fingerprint(dataset: Dataset) -> str:
         if images is None:
             continue
         digest.update(images.labels.numpy().tobytes())
-        digest.update((json.dumps(names) if names else json.dumps(tuple(images.pixels.shape))).encode())
+        digest.update((json.dumps(names) if names else json.dumps((len(images), *images.shape))).encode())
         if not names:
             digest.update(_sample(images).numpy().tobytes())
     return digest.hexdigest()
@@ -145,7 +145,7 @@ def _say(data: Mapping[str, Any]) -> str:
     return f"'{data['name']}' ({data['train']} training and {data['test']} test images)"
 
 
-def _source(dataset: Dataset, part: str) -> Images:
+def _source(dataset: Dataset, part: str) -> ImageSource:
     return dataset.test if part == "test" and dataset.test is not None else dataset.train
 
 
@@ -153,7 +153,7 @@ def _names(dataset: Dataset, part: str) -> tuple[str, ...]:
     return dataset.test_names if part == "test" and dataset.test is not None else dataset.train_names
 
 
-def _sample(images: Images) -> torch.Tensor:
+def _sample(images: ImageSource) -> torch.Tensor:
     """At most `SAMPLED` images, evenly spaced, the first and the last among them."""
     index = np.linspace(0, len(images) - 1, min(SAMPLED, len(images))).round().astype(np.int64)
     return images.take(torch.from_numpy(index))

@@ -13,7 +13,7 @@ import torch
 from .. import seeds
 from ..errors import InputError, unknown
 from .dataset import Dataset
-from .images import Images
+from .images import ImageSource
 from .protocols import (
     IntArray,
     Rounding,
@@ -37,15 +37,15 @@ TAIL = ("imbalance", "head_unlabeled", "unlabeled_imbalance", "reverse_unlabeled
 class Split:
     """The parts of a data set that a run works with."""
 
-    labeled: Images
-    unlabeled: Images  # truth where it is known and was not trained on, for diagnostics only
-    test: Images
+    labeled: ImageSource
+    unlabeled: ImageSource  # truth where it is known and was not trained on, for diagnostics only
+    test: ImageSource
     held_out: bool  # the test part was taken from the training images
     label_counts: tuple[int, ...]  # labeled images per class
     classes: tuple[str, ...]  # the known ones: what the labels above are numbers of
     positions: Positions  # where all of them lie in the data set
-    validation: Images | None = None  # labeled images that are not trained on
-    outliers: Images | None = None  # test images of no known class; their label is the number after the last class
+    validation: ImageSource | None = None  # labeled images that are not trained on
+    outliers: ImageSource | None = None  # test images of no known class; their label is the number after the last class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,10 +215,10 @@ def _cut(dataset: Dataset, positions: Positions) -> Split:
     )
 
 
-def _images(source: Images, index: IntArray, labels: IntArray, *, taken: bool = False) -> Images:
+def _images(source: ImageSource, index: IntArray, labels: IntArray, *, taken: bool = False) -> ImageSource:
     """The images at `index`, with these labels; `taken`: `source` holds just these already."""
-    pixels = source.pixels if taken else source.take(torch.from_numpy(index))
-    return Images(pixels, torch.from_numpy(labels[index]))
+    images = source if taken else source.select(torch.from_numpy(index))
+    return images.labeled(torch.from_numpy(labels[index]))
 
 
 def _known(asked: list[str | int] | None, classes: tuple[str, ...]) -> tuple[int, ...]:

@@ -1,101 +1,215 @@
-"""Images that do not fit into memory: they stay in their files and are decoded shortly before their step.
-
-Which images a step sees is a function of (seed, step), so the coming steps can be asked at any time: nothing here has
-to be saved for a resumed run, and neither the number of threads nor how far they are ahead can change a batch.
-"""
+"""Images that do not fit into memory: they stay on disk and are read by threads shortly before they are needed."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from ..method import Batch
+from ..errors import InputError
 from .decode import decode
-from .feed import Feed
+from .images import ImageSource
 
-Decoding = dict[int, "Future[Tensor]"]  # by position
+Streaming = bool | Literal["auto"] | None
+SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
 
 
-class FileImages:
-    """An `ImageSource` of image files, decoded by a few threads as `decode` does; close it when it is done with.
+class Rows(Protocol):
+    """Images on disk."""
 
-    A file that cannot be read is reported by the `take` that wants it, not earlier, and by nobody if none does.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an image: (C, H, W)."""
 
-    Args:
-        paths: The image files.
-        labels: (N,) int64, -1 = unknown; `take` returns the images on the same device.
-        image_size: Side of the square images.
-        workers: How many threads decode.
-    """
+    def read(self, position: int) -> Tensor:
+        """One image as uint8 (C, H, W); called by several threads at a time."""
 
-    def __init__(self, paths: Sequence[Path], labels: Tensor, image_size: int, workers: int | None = None) -> None:
-        assert len(paths) == len(labels)
-        self.paths, self.labels, self.image_size = tuple(paths), labels, image_size
-        # Pillow lets other threads run while it decodes; more than a few of them only wait for each other.
-        self._pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1), thread_name_prefix="decode")
-        self._coming: dict[tuple[int, ...], Decoding] = {}  # by the positions of a batch
 
-    def __len__(self) -> int:
-        return len(self.paths)
+class Files:
+    """Rows that are image files, decoded as `decode` does."""
 
-    def take(self, index: Tensor) -> Tensor:
-        """The images at `index` (n,), as uint8 (n, 3, S, S); no waiting, if they were prepared early enough."""
-        positions = tuple(index.tolist())
-        decoding = self._coming.pop(positions, None) or self._begin(positions)
-        if not positions:
-            return torch.empty(0, 3, self.image_size, self.image_size, dtype=torch.uint8, device=self.labels.device)
-        return torch.stack([decoding[position].result() for position in positions]).to(self.labels.device)
+    def __init__(self, paths: Sequence[Path], image_size: int) -> None:
+        self.paths, self.image_size = paths, image_size
 
-    def prepare(self, batches: Sequence[Tensor]) -> None:
-        """Begin to decode these batches, the first ones first, and give up all others that were begun."""
-        wanted = [tuple(index.tolist()) for index in batches]
-        for positions in self._coming.keys() - set(wanted):
-            for future in self._coming.pop(positions).values():
-                future.cancel()
-        for positions in wanted:
-            if positions not in self._coming:
-                self._coming[positions] = self._begin(positions)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return 3, self.image_size, self.image_size
 
-    def _begin(self, positions: tuple[int, ...]) -> Decoding:
-        # a batch may hold an image several times, above all one of few labeled images
-        return {
-            position: self._pool.submit(decode, self.paths[position], self.image_size)
-            for position in dict.fromkeys(positions)
-        }
+    def read(self, position: int) -> Tensor:
+        return decode(self.paths[position], self.image_size)
+
+
+class Mapped:
+    """Rows that were decoded earlier, in a tensor (N, C, H, W) that is mapped from disk."""
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.pixels.shape[1:])
+
+    def read(self, position: int) -> Tensor:
+        return self.pixels[position]
+
+
+class Workers:
+    """Threads that start when there is something to read; once closed, they start again when there is more."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or default_workers()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def submit(self, work: Callable[[int, list[int]], None], position: int, rows: list[int]) -> Future[None]:
+        if self._pool is None:
+            # Pillow lets other threads run while it decodes and scales; what it warns of changes no pixel.
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="read")
+        return self._pool.submit(work, position, rows)
 
     def close(self) -> None:
         """Give up what was begun and end the threads."""
-        self._pool.shutdown(cancel_futures=True)
-        self._coming.clear()
-
-    def __enter__(self) -> FileImages:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
-class Lookahead:
-    """The batches of a `Feed`; while a step computes, the files of the next `steps` steps are decoded."""
+class Pending:
+    """Images that are being read into one tensor, page-locked if a GPU wants them."""
 
-    def __init__(self, feed: Feed, steps: int = 2) -> None:
-        self.feed, self.steps = feed, steps
+    def __init__(self, rows: Rows, workers: Workers, positions: Sequence[int], pin: bool) -> None:
+        self._rows = rows
+        self._pixels = torch.empty(len(positions), *rows.shape, dtype=torch.uint8, pin_memory=pin)
+        self._view = self._pixels.numpy()  # torch would let every one of these threads start others for its copy
+        places: dict[int, list[int]] = {}  # a batch may hold an image several times, above all one of few labeled ones
+        for row, position in enumerate(positions):
+            places.setdefault(position, []).append(row)
+        self._futures = [workers.submit(self._read, *place) for place in places.items()]
 
-    def __call__(self, step: int) -> Batch:
-        """What the feed returns for this step."""
-        coming = [self.feed.select(number) for number in range(step, step + self.steps + 1)]
-        for source, batches in (
-            (self.feed.labeled, [selection.labeled_index for selection in coming]),
-            (self.feed.unlabeled, [selection.unlabeled_index for selection in coming]),
-        ):
-            if isinstance(source, FileImages):
-                source.prepare(batches)
-        return self.feed(step)
+    def _read(self, position: int, rows: list[int]) -> None:
+        image = self._rows.read(position).numpy()
+        for row in rows:
+            self._view[row] = image
+
+    def result(self) -> Tensor:
+        """The images, once all are there; the first one that cannot be read is reported here."""
+        for future in self._futures:
+            future.result()
+        return self._pixels
+
+    def cancel(self) -> None:
+        for future in self._futures:
+            future.cancel()
+
+
+class StreamedImages:
+    """An `ImageSource` of images on disk. What is selected from it shares its threads: closing one closes all.
+
+    An image that cannot be read is reported by the `take` that wants it, not earlier, and by nobody if none does.
+
+    Args:
+        rows: The images on disk.
+        index: (N,) int64, the positions of these images among the rows.
+        labels: (N,) int64, -1 = unknown; `take` returns the images on the same device.
+        workers: Who reads them.
+    """
+
+    def __init__(self, rows: Rows, index: Tensor, labels: Tensor, workers: Workers) -> None:
+        assert len(index) == len(labels)
+        self.rows, self.index, self.labels, self.workers = rows, index, labels, workers
+
+    @classmethod
+    def all_of(cls, rows: Rows, labels: Tensor, workers: int | None = None) -> StreamedImages:
+        """All rows, as many as there are labels, with threads of their own."""
+        return cls(rows, torch.arange(len(labels)), labels, Workers(workers))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    @property
+    def pixels(self) -> Tensor:
+        return torch.cat(list(self.chunks(512)))
+
+    def begin(self, index: Tensor) -> Pending:
+        """Begin to read the images at `index` (n,), the first ones first."""
+        positions = self.index[index.cpu()].tolist()
+        return Pending(self.rows, self.workers, positions, pin=self.labels.is_cuda)
+
+    def take(self, index: Tensor) -> Tensor:
+        return self.begin(index).result().to(self.labels.device)
+
+    def chunks(self, rows: int) -> Iterator[Tensor]:
+        first, *others = torch.split(torch.arange(len(self)), rows)
+        begun = [self.begin(first)]
+        try:
+            for part in others:
+                begun.append(self.begin(part))
+                yield begun.pop(0).result().to(self.labels.device)
+            yield begun[0].result().to(self.labels.device)
+        finally:  # nobody waits for what is left after an error
+            for pending in begun:
+                pending.cancel()
+
+    def select(self, index: Tensor) -> StreamedImages:
+        place = index.to(self.labels.device)
+        return StreamedImages(self.rows, self.index[index.cpu()], self.labels.index_select(0, place), self.workers)
+
+    def labeled(self, labels: Tensor) -> StreamedImages:
+        return StreamedImages(self.rows, self.index, labels, self.workers)
+
+    def joined(self, other: ImageSource) -> StreamedImages:
+        assert isinstance(other, StreamedImages)
+        assert other.rows is self.rows
+        index, labels = torch.cat([self.index, other.index]), torch.cat([self.labels, other.labels])
+        return StreamedImages(self.rows, index, labels, self.workers)
+
+    def to(self, device: torch.device | str) -> StreamedImages:
+        return self.labeled(self.labels.to(device))
+
+
+def default_workers() -> int:
+    """EPASS_WORKERS, or one for every core that this process may use: the number changes no result."""
+    chosen = os.environ.get("EPASS_WORKERS", "")
+    if chosen and not (chosen.isdecimal() and int(chosen) > 0):
+        raise InputError(f"EPASS_WORKERS is '{chosen}', but it is a number of threads: use 1 or more.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(chosen) if chosen else cores
+
+
+def stream(rows: Rows, labels: list[int], test_labels: list[int]) -> tuple[StreamedImages, StreamedImages]:
+    """Training and test images, the former ones first among the rows."""
+    images = StreamedImages.all_of(rows, torch.tensor(labels + test_labels))
+    split, count = len(labels), len(images)
+    return images.select(torch.arange(split)), images.select(torch.arange(split, count))
+
+
+def is_streamed(shape: tuple[int, ...], streaming: Streaming) -> bool:
+    """Whether images that are (N, C, H, W) once they are decoded stay on disk."""
+    if streaming != "auto":
+        return bool(streaming)
+    free = free_memory()
+    return free is not None and math.prod(shape) > SHARE * free
+
+
+def free_memory() -> int | None:
+    """Bytes that are free in main memory or, if that is less, on the GPU; None where the system does not tell."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError):
+        pass
+    if torch.cuda.is_available():
+        found.append(torch.cuda.mem_get_info()[0])
+    return min(found, default=None)

@@ -89,7 +89,7 @@ def save_checkpoint(folder: Path, progress: Progress, step: int, unreported: Unr
 def saving_when_stopped(
     feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None]
 ) -> Callable[[int], T]:
-    """`feed`, which calls `stop` first. What that raises ends the run, and the steps done since `start` are saved.
+    """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
 
     A step asks for its batch before it changes anything, so this is where the state is that of whole steps.
     """
@@ -97,12 +97,12 @@ def saving_when_stopped(
     def feed_or_stop(step: int) -> T:
         try:
             stop()
+            return feed(step)
         except BaseException:
             if step > start:
                 with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
                     save(step)
             raise
-        return feed(step)
 
     return feed_or_stop
 

@@ -12,6 +12,7 @@ from ...augment import reflect_padding
 from ...errors import InputError, one_of
 from ..dataset import Dataset
 from ..decode import Progress
+from ..streaming import Streaming
 from .layout import check_layout
 from .photos import Listing, list_class_files, open_photos
 
@@ -37,7 +38,9 @@ def missing(folder: Path) -> list[str]:
     return [f"{name}/*.jpg" for name in CLASSES if not any((folder / name).glob("*.jpg"))]
 
 
-def read(folder: Path, *, image_size: int = 32, progress: Progress | None = None) -> Dataset:
+def read(
+    folder: Path, *, image_size: int = 32, progress: Progress | None = None, streaming: Streaming = None
+) -> Dataset:
     """EuroSAT: of every class, in the order of the file names, the last fifth (rounded down) is the test set."""
     check_layout(NAME, folder, missing(folder))
     names, paths, labels = list_class_files(folder, folder)
@@ -63,4 +66,5 @@ def read(folder: Path, *, image_size: int = 32, progress: Progress | None = None
         augment={"padding": reflect_padding(image_size, 0.875), "horizontal_flip": True, "vertical_flip": True},
         image_size=image_size,
         progress=progress,
+        streaming=streaming,
     )

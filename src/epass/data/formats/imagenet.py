@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import InputError, unknown
 from ..dataset import Dataset
 from ..decode import Progress
+from ..streaming import Streaming
 from .layout import check_layout
 from .matlab import list_variables
 from .photos import IMAGENET_MEAN, IMAGENET_STD, Listing, crop_padding, list_class_files, list_files, open_photos
@@ -38,10 +39,12 @@ def missing(folder: Path) -> list[str]:
     return lacking
 
 
-def read(folder: Path, *, image_size: int = 224, progress: Progress | None = None) -> Dataset:
+def read(
+    folder: Path, *, image_size: int = 224, progress: Progress | None = None, streaming: Streaming = None
+) -> Dataset:
     """ImageNet, the validation images as its test set; the classes are called by their WordNet numbers.
 
-    All images are decoded into memory: at 224 pixels they are 200 GB, at 64 they are 16 GB.
+    Unless they are streamed, all images are decoded into memory: at 224 pixels they are 200 GB, at 64 they are 16 GB.
     """
     check_layout(NAME, folder, missing(folder))
     classes, paths, labels = list_class_files(folder / "train", folder)
@@ -62,6 +65,7 @@ def read(folder: Path, *, image_size: int = 224, progress: Progress | None = Non
         augment={"padding": crop_padding(image_size), "horizontal_flip": True},
         image_size=image_size,
         progress=progress,
+        streaming=streaming,
     )
 
 

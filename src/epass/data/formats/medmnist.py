@@ -13,7 +13,7 @@ from ...augment import reflect_padding
 from ...errors import InputError
 from ..arrays import open_npz
 from ..dataset import Dataset
-from ..images import Images
+from ..images import Images, ImageSource
 from ..resize import resize
 from .layout import File, Format, Layout
 
@@ -71,7 +71,7 @@ def _as_in_usb(dataset: Dataset) -> Dataset:
     )
 
 
-def _in_color(images: Images, size: int) -> Images:
+def _in_color(images: ImageSource, size: int) -> Images:
     return Images(resize(images.pixels, size).expand(-1, 3, -1, -1).contiguous(), images.labels)
 
 

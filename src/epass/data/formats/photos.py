@@ -13,8 +13,9 @@ from ...errors import InputError
 from ..dataset import Dataset
 from ..decode import Progress, decode_all
 from ..folder import list_classes, walk
-from ..images import Images
+from ..images import Images, ImageSource
 from ..resize import SMALLEST, check_size
+from ..streaming import Files, Streaming, is_streamed, stream
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -48,17 +49,23 @@ def open_photos(
     augment: Mapping[str, object],
     image_size: int,
     progress: Progress | None,
+    streaming: Streaming,
 ) -> Dataset:
-    """The data set of the files in `train` and `test`, all in memory."""
+    """The data set of the files in `train` and `test`, all in memory unless they are streamed."""
     check_size(image_size)
     paths = [*train.paths, *test.paths]
-    _check_memory(name, len(paths), image_size, _memory())
-    pixels = decode_all(enumerate(paths), len(paths), image_size, progress)
+    parts: tuple[ImageSource, ImageSource]
+    if is_streamed((len(paths), 3, image_size, image_size), streaming):
+        parts = stream(Files(paths, image_size), train.labels, test.labels)
+    else:
+        _check_memory(name, len(paths), image_size, _memory())
+        pixels, split = decode_all(enumerate(paths), len(paths), image_size, progress), len(train.paths)
+        parts = Images(pixels[:split], torch.tensor(train.labels)), Images(pixels[split:], torch.tensor(test.labels))
     return Dataset(
         name=name,
         classes=tuple(classes),
-        train=Images(pixels[: len(train.paths)], torch.tensor(train.labels)),
-        test=Images(pixels[len(train.paths) :], torch.tensor(test.labels)),
+        train=parts[0],
+        test=parts[1],
         mean=mean,
         std=std,
         augment=augment,
@@ -87,5 +94,5 @@ def _check_memory(name: str, count: int, image_size: int, memory: int | None) ->
     choice = f"choose an image size of at most {largest}" if largest >= SMALLEST else "leave images out"
     raise InputError(
         f"The {count:,} images of '{name}' need {needed / 1e9:,.0f} GB at {image_size} x {image_size} pixels, and this "
-        f"machine has {memory / 1e9:,.0f} GB: {choice}."
+        f"machine has {memory / 1e9:,.0f} GB: {choice}, or leave them on disk (data.streaming=true)."
     )

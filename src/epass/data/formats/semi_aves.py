@@ -10,6 +10,7 @@ from pathlib import Path
 from ...errors import InputError
 from ..dataset import Dataset
 from ..decode import Progress
+from ..streaming import Streaming
 from .layout import check_layout
 from .photos import IMAGENET_MEAN, IMAGENET_STD, Listing, crop_padding, open_photos
 from .textfile import read_lines, whole_number
@@ -28,7 +29,12 @@ def missing(folder: Path) -> list[str]:
 
 
 def read(
-    folder: Path, *, other_species: bool = False, image_size: int = 224, progress: Progress | None = None
+    folder: Path,
+    *,
+    other_species: bool = False,
+    image_size: int = 224,
+    progress: Progress | None = None,
+    streaming: Streaming = None,
 ) -> Dataset:
     """Semi-Aves: the labeled images of both labeled lists, then the unlabeled ones.
 
@@ -37,6 +43,7 @@ def read(
         other_species: Also take the unlabeled images of species that are not among the classes.
         image_size: Side of the square images.
         progress: Called with (images done, images in all).
+        streaming: As in `open_dataset`.
     """
     check_layout(NAME, folder, missing(folder))
     train = Listing([], [])
@@ -65,6 +72,7 @@ def read(
         augment={"padding": crop_padding(image_size), "horizontal_flip": True},
         image_size=image_size,
         progress=progress,
+        streaming=streaming,
     )
 
 
