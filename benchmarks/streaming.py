@@ -38,7 +38,7 @@ from PIL import Image
 
 from epass.bench import machine, time_steps, whole_step
 from epass.data import open_dataset
-from epass.data.streaming import Files, StreamedImages, default_workers
+from epass.data.streaming import Files, StreamedImages, Workers, default_workers
 from epass.device import choose_device
 from epass.errors import InputError
 from epass.experiment import Experiment, build, check_recipe
@@ -71,19 +71,23 @@ def make_photos(folder: Path, images: int, classes: int) -> int:
         return round(mean(pool.map(write, range(images))))
 
 
-def decode_rates(folder: Path, image_size: int, seconds: float) -> dict[int, float]:
-    """Images a second by the number of threads: one, half of them and all."""
+def decode_rates(folder: Path, image_size: int, seconds: float) -> dict[str, float]:
+    """Images a second by the number of threads, one, half of them and all, and by as many processes."""
     paths, most = sorted(folder.rglob("*.jpg")), default_workers()
     rates = {}
-    for workers in sorted({1, max(1, most // 2), most}):
-        images = StreamedImages.all_of(Files(paths, image_size), torch.zeros(len(paths), dtype=torch.int64), workers)
+    kinds = [*((count, False) for count in sorted({1, max(1, most // 2), most})), (most, True)]
+    for workers, processes in kinds:
+        rows, labels = Files(paths, image_size), torch.zeros(len(paths), dtype=torch.int64)
+        images = StreamedImages(rows, torch.arange(len(paths)), labels, Workers(workers, processes=processes))
+        images.take(torch.arange(8 * workers) % len(paths))  # all of them have started
         done, started, spent = 0, time.perf_counter(), 0.0
         while spent < seconds:
             for chunk in images.chunks(256):
                 done, spent = done + len(chunk), time.perf_counter() - started
                 if spent >= seconds:
                     break
-        rates[workers] = done / spent
+        kind = "process" if processes else "thread"
+        rates[f"{workers} {kind}{'es' if processes else 's'}" if workers > 1 else f"1 {kind}"] = done / spent
         images.workers.close()
     return rates
 
@@ -165,7 +169,7 @@ def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], te
     if "decode" in stages:
         found["decoded_per_second"] = decode_rates(folder, options.image_size, options.decode_seconds)
         for workers, rate in found["decoded_per_second"].items():
-            tell(f"decode      {rate:,.0f} images a second by {workers} thread{'s' * (workers != 1)}")
+            tell(f"decode      {rate:,.0f} images a second by {workers}")
     seen = {stage: list[float]() for stage in stages if stage != "decode"}
     numbers = {stage: count() for stage in seen}
     works: dict[str, tuple[Callable[[int], object], Experiment]] = {}

@@ -258,7 +258,7 @@ def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch, refus
     assert Workers(3).count == 3
     for wrong in ("0", "-1", "many"):
         monkeypatch.setenv("EPASS_WORKERS", wrong)
-        with refused(f"EPASS_WORKERS is '{wrong}', but it is a number of threads: use 1 or more."):
+        with refused(f"EPASS_WORKERS is '{wrong}', but it is a number of workers: use 1 or more."):
             default_workers()
     monkeypatch.delenv("EPASS_WORKERS")
     assert default_workers() >= 1

@@ -1,24 +1,29 @@
-"""Images that do not fit into memory: they stay on disk and are read by threads shortly before they are needed."""
+"""Images that do not fit into memory: they stay on disk and are read in parallel shortly before they are needed."""
 
 from __future__ import annotations
 
 import math
 import os
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import InputError
 from .decode import decode
+from .decoding import DecodingProcess
 from .images import ImageSource
 
 Streaming = bool | Literal["auto"] | None
 SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
+THREADS_DO = 4  # workers: with more of them, decoding threads wait for each other and processes decode faster
+TOGETHER = 8  # images that a process is given at a time
 
 
 class Rows(Protocol):
@@ -30,6 +35,9 @@ class Rows(Protocol):
 
     def read(self, position: int) -> Tensor:
         """One image as uint8 (C, H, W); called by several threads at a time."""
+
+
+Job = list[tuple[int, memoryview]]  # positions of images, and where they are wanted
 
 
 class Files:
@@ -61,47 +69,69 @@ class Mapped:
 
 
 class Workers:
-    """Threads that start when there is something to read; once closed, they start again when there is more."""
+    """Threads that start when there is something to read; once closed, they start again when there is more.
 
-    def __init__(self, count: int | None = None) -> None:
+    Args:
+        count: How many.
+        processes: Whether each has a process that decodes files for it; None decides by their number.
+    """
+
+    def __init__(self, count: int | None = None, *, processes: bool | None = None) -> None:
         self.count = count or default_workers()
+        self.processes = self.count > THREADS_DO if processes is None else processes
         self._pool: ThreadPoolExecutor | None = None
+        self._own = threading.local()  # the process of each thread
+        self._started: list[DecodingProcess] = []
 
-    def submit(self, work: Callable[[int, list[int]], None], position: int, rows: list[int]) -> Future[None]:
+    def submit(self, rows: Rows, job: Job) -> Future[None]:
+        """Begin to read these images into where they are wanted."""
         if self._pool is None:
             # Pillow lets other threads run while it decodes and scales; what it warns of changes no pixel.
             warnings.filterwarnings("ignore", module=r"PIL\.")
             self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="read")
-        return self._pool.submit(work, position, rows)
+        return self._pool.submit(self._read, rows, job)
+
+    def _read(self, rows: Rows, job: Job) -> None:
+        if self.processes and isinstance(rows, Files):
+            if not hasattr(self._own, "process"):
+                self._own.process = DecodingProcess()
+                self._started.append(self._own.process)
+            self._own.process.read([(rows.paths[position], rows.image_size, memory) for position, memory in job])
+            return
+        for position, memory in job:
+            np.frombuffer(memory, dtype=np.uint8)[:] = rows.read(position).numpy().reshape(-1)
 
     def close(self) -> None:
-        """Give up what was begun and end the threads."""
+        """Give up what was begun and end the threads and their processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
+        while self._started:
+            self._started.pop().close()
 
 
 class Pending:
     """Images that are being read into one tensor, page-locked if a GPU wants them."""
 
     def __init__(self, rows: Rows, workers: Workers, positions: Sequence[int], pin: bool) -> None:
-        self._rows = rows
         self._pixels = torch.empty(len(positions), *rows.shape, dtype=torch.uint8, pin_memory=pin)
-        self._view = self._pixels.numpy()  # torch would let every one of these threads start others for its copy
-        places: dict[int, list[int]] = {}  # a batch may hold an image several times, above all one of few labeled ones
+        places = self._pixels.numpy()
+        self._again: list[tuple[int, int]] = []  # rows of an image that an earlier row holds, and that row
+        job: dict[int, int] = {}  # the first row of every image
         for row, position in enumerate(positions):
-            places.setdefault(position, []).append(row)
-        self._futures = [workers.submit(self._read, *place) for place in places.items()]
-
-    def _read(self, position: int, rows: list[int]) -> None:
-        image = self._rows.read(position).numpy()
-        for row in rows:
-            self._view[row] = image
+            if job.setdefault(position, row) != row:
+                self._again.append((row, job[position]))
+        wanted = [(position, memoryview(places[row]).cast("B")) for position, row in job.items()]
+        together = max(1, min(TOGETHER, len(wanted) // workers.count)) if workers.processes else 1
+        starts = range(0, len(wanted), together)
+        self._futures = [workers.submit(rows, wanted[start : start + together]) for start in starts]
 
     def result(self) -> Tensor:
         """The images, once all are there; the first one that cannot be read is reported here."""
         for future in self._futures:
             future.result()
+        for row, first in self._again:
+            self._pixels[row] = self._pixels[first]
         return self._pixels
 
     def cancel(self) -> None:
@@ -182,7 +212,7 @@ def default_workers() -> int:
     """EPASS_WORKERS, or one for every core that this process may use: the number changes no result."""
     chosen = os.environ.get("EPASS_WORKERS", "")
     if chosen and not (chosen.isdecimal() and int(chosen) > 0):
-        raise InputError(f"EPASS_WORKERS is '{chosen}', but it is a number of threads: use 1 or more.")
+        raise InputError(f"EPASS_WORKERS is '{chosen}', but it is a number of workers: use 1 or more.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(chosen) if chosen else cores
 
