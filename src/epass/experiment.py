@@ -36,7 +36,7 @@ from .models import (
 from .networks import Classifier, Prediction, find_network, start_from
 from .parts.projector import ProjectorEnsemble
 from .parts.teacher import Average
-from .recipe import Recipe, arguments, check_table, differences, parse_recipe
+from .recipe import Recipe, arguments, check_table, differences, read_recipe
 from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
 from .seeds import fold
 from .train.checkpoint import Progress, Unreported, restore_newest, save_checkpoint, saving_when_stopped
@@ -330,7 +330,7 @@ def run(
 def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
-    changed = differences(recipe, parse_recipe(stored.read_text(encoding="utf-8"), str(stored)))
+    changed = differences(recipe, read_recipe(str(stored)))
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 

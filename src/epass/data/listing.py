@@ -17,6 +17,7 @@ from .decode import Packed, Progress, decode_all
 from .images import Images
 from .resize import check_size
 
+_DIGITS = 18  # longer names are no numbers of classes
 Notice = Callable[[str], None]  # takes a sentence for the person who waits
 
 
@@ -78,7 +79,8 @@ def nothing_at(path: str | Path) -> InputError:
 def number_classes(names: Iterable[str]) -> list[str]:
     """The classes in their order: alphabetical, or by size if they are whole numbers."""
     distinct = sorted(set(names))
-    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+    numbers = all(name.isdecimal() and len(name) <= _DIGITS for name in distinct)
+    return sorted(distinct, key=int) if numbers else distinct
 
 
 def number(labels: Iterable[str], classes: Sequence[str], kind: str) -> list[int]:
