@@ -14,6 +14,9 @@ from rich.text import Text
 from ..untrusted import printable
 
 
+LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
+
+
 def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
     terminal = sys.stdout.isatty()
@@ -22,7 +25,9 @@ def screen() -> Console:
 
 def complain(sentence: str, kind: str = "Error") -> None:
     """One plain line on standard error."""
-    print(f"{kind}: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
+    line = printable(" ".join(sentence.splitlines()))
+    shown = line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]} ..."
+    print(f"{kind}: {shown}", file=sys.stderr)
 
 
 def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:

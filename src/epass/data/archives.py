@@ -151,7 +151,15 @@ def _members(path: Path) -> Iterator[Iterable[_Found]]:
             opened = path.open("rb") if path.suffix.lower() == ".tar" else gzip.open(path)
             with opened, tarfile.open(fileobj=cast(IO[bytes], _Limited(opened)), mode="r:") as tar:
                 yield _in_tar(tar)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        OSError,
+        ValueError,
+    ) as error:
         if isinstance(error, InputError):
             raise
         if isinstance(error, OSError) and error.errno is not None:

@@ -119,7 +119,9 @@ def _locate(table: Path, value: str, line: int) -> Path:
         file = (home / value).resolve()
         is_file = file.is_file()
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-        raise InputError(f"Row {line} of '{table}' names '{shortened(value)!r}', which is no path ({error.args[-1] if isinstance(error, ValueError) else error.strerror}).") from None
+        raise InputError(
+            f"Row {line} of '{table}' names '{shortened(value)!r}', which is no path ({error.args[-1] if isinstance(error, ValueError) else error.strerror})."
+        ) from None
     if not file.is_relative_to(home):
         raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
     if not is_file:
@@ -168,7 +170,9 @@ def _open_csv(path: Path) -> _Table:
 
 def _checked(path: Path, names: Sequence[str]) -> list[str]:
     if len(names) > MOST_COLUMNS:
-        raise InputError(f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: leave out what is no path or label.")
+        raise InputError(
+            f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: leave out what is no path or label."
+        )
     columns = [name.strip() for name in names]
     twice = next((name for name, count in Counter(columns).items() if count > 1), None)
     if twice is not None:
@@ -201,7 +205,7 @@ def _open_parquet(path: Path) -> _Table:
                 if size > LARGEST_COLUMNS:
                     raise InputError(f"'{path}' unpacks to more than {LARGEST_COLUMNS:,} bytes: do not use it.")
                 for name in names:
-                    columns[name] += batch.column(batch.schema.get_field_index(name)).to_pylist()
+                    columns[name] += batch.column(name).to_pylist()
         except InputError:
             raise
         except (ValueError, OSError, NotImplementedError, MemoryError, KeyError) as error:

@@ -137,7 +137,9 @@ def _check_size(path: Path) -> None:
 
 
 def _damaged(path: Path, problem: Exception) -> InputError:
-    return InputError(f"'{path}' is damaged: {(str(problem).strip() or type(problem).__name__).partition(chr(10))[0].rstrip('.')}.")
+    return InputError(
+        f"'{path}' is damaged: {(str(problem).strip() or type(problem).__name__).partition(chr(10))[0].rstrip('.')}."
+    )
 
 
 def _translate(name: str) -> str:

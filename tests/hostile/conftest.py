@@ -1,0 +1,125 @@
+"""A small world for every hostile file: a folder to work in, and around it what must stay as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile_files import RECIPE, bomb
+
+from epass.untrusted import printable
+
+MEMORY = 3 * 2**29  # bytes that a command may take beside what its imports have
+
+
+class Answer(NamedTuple):
+    code: int | None
+    out: str
+    err: str
+
+
+class World:
+    """`home` is where commands run and may write; `canary` is what the hostile files try to make."""
+
+    def __init__(self, path: Path, server: subprocess.Popen[str]) -> None:
+        self.path, self.home, self.canary, self._server = path, path / "home", path / "canary", server
+        self.bomb = bomb(self.canary)
+        self.home.mkdir()
+        (path / "treasure").mkdir()
+        (path / "treasure" / "diary.txt").write_text("dear diary\n")
+
+    def outside(self) -> dict[str, bytes | None]:
+        """Everything beside the home, the cache and what we caught of the output."""
+        kept = [p for p in self.path.rglob("*") if not p.is_relative_to(self.home) and p.parts[-2:][0] != "cache"]
+        return {str(p): p.read_bytes() if p.is_file() else None for p in kept if p.name not in ("out", "err", "cache")}
+
+    def epass(self, *arguments: str | Path, **environment: str) -> Answer:
+        """Run a command; whatever comes of it, it ends, runs nothing of the file, and writes nowhere else."""
+        before = self.outside()
+        out, err = self.path / "out", self.path / "err"
+        out.unlink(missing_ok=True)
+        err.unlink(missing_ok=True)
+        request = {
+            "arguments": list(map(str, arguments)),
+            "folder": str(self.home),
+            "out": str(out),
+            "err": str(err),
+            "memory": MEMORY,
+            "environment": {"EPASS_CACHE": str(self.path / "cache"), **environment},
+        }
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        code = json.loads(self._server.stdout.readline())["code"]
+        answer = Answer(code, out.read_text("utf-8", "replace"), err.read_text("utf-8", "replace"))
+        assert code is not None, f"it hangs: {answer}"
+        assert "Traceback" not in answer.err, answer.err
+        assert not self.canary.exists(), "code of the file was run"
+        assert self.outside() == before
+        for text in (answer.out, answer.err):
+            assert printable(text.replace("\n", "")) == text.replace("\n", ""), f"a terminal would obey: {text!r}"
+        return answer
+
+    def refused(self, *arguments: str | Path, words: str = "") -> None:
+        """Run a command that must end with one sentence and exit code 2."""
+        answer = self.epass(*arguments)
+        assert (answer.code, answer.out) == (2, ""), answer
+        assert answer.err.startswith("Error: ")
+        assert answer.err.count("\n") == 1
+        assert len(answer.err) < 4000
+        assert re.search(words, answer.err), answer.err
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "PYTHONWARNINGS": "default"}
+    command = [sys.executable, str(Path(__file__).with_name("attack_server.py"))]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, server: subprocess.Popen[str]) -> World:
+    made = World(tmp_path, server)
+    (made.home / "tiny.toml").write_text(RECIPE)
+    return made
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, server: subprocess.Popen[str]) -> Path:
+    """A finished run; tests copy it."""
+    trained = World(tmp_path_factory.mktemp("finished"), server)
+    (trained.home / "tiny.toml").write_text(RECIPE)
+    answer = trained.epass("train", "--recipe", "tiny.toml", "--out", "run")
+    assert answer.code == 0, answer
+    return trained.home / "run"
+
+
+@pytest.fixture
+def run(world: World, finished: Path) -> Path:
+    """A run of a stranger."""
+    return shutil.copytree(finished, world.home / "run")
+
+
+@pytest.fixture
+def change(run: Path) -> Callable[..., None]:
+    """`change("model.json", net={"name": "x"})` changes keys of a JSON file of the run."""
+
+    def write(name: str, **changes: Any) -> None:
+        content = json.loads((run / name).read_text()) | changes
+        (run / name).write_text(json.dumps(content))
+
+    return write
