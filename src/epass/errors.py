@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
 LONGEST_NAME, MOST_CHOICES = 80, 100  # in a message: names and lists in a file can have any length
 
 

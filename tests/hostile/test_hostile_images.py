@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from conftest import World
 from hostile_files import chunk, photos, pipe, png, tiff, zipped
+from hostile_world import World
 from PIL import Image
 
 from epass.data.decode import FORMATS, Packed

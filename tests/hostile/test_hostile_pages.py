@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import World
 from hostile_files import RECIPE, photos, png
+from hostile_world import World
 
 from epass.untrusted import printable, spreadsheet_path, spreadsheet_text
 

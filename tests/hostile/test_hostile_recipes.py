@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import World
 from hostile_files import RECIPE, hollow, pipe
+from hostile_world import World
 
 from epass.untrusted import LARGEST_RECIPE
 

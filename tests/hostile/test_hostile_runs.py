@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import World
 from hostile_files import hollow, npy, object_array, photos, pipe, safetensors, zip_bomb, zipped
+from hostile_world import World
 from safetensors import safe_open
 from safetensors.torch import save_file
 

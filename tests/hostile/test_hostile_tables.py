@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from conftest import World
 from hostile_files import hollow, photos, png
+from hostile_world import World
 
 HEAD = b"path,label\nphotos/cat/1.png,cat\nphotos/dog/1.png,dog\n"
 
@@ -28,7 +28,8 @@ HOSTILE = {
     "mixed encodings": (HEAD + "photos/dog/2.png,dög\n".encode("latin-1"), "not UTF-8"),
     "two bytes for every letter": (HEAD.decode().encode("utf-16"), "not UTF-8"),
     "a number of many digits as a class": (
-        b"path,label\nphotos/cat/1.png,1\nphotos/dog/1.png," + b"9" * 9_000 + b"\n",
+        b"path,label\nphotos/cat/1.png,1\nphotos/cat/2.png,1\n"
+        + b"".join(b"photos/dog/%d.png,%s\n" % (n, b"9" * 9_000) for n in (1, 2)),
         "",
     ),
     "nothing": (b"", "is empty"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import World
 from hostile_files import bomb, hollow, object_array, pipe, safetensors, zip_bomb, zipped
+from hostile_world import World
 from safetensors.torch import save
 
 F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from ..untrusted import printable
 
-
 LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from ..errors import InputError
 from .decode import Packed
@@ -34,7 +34,7 @@ _SIDE_FILES = "__MACOSX"  # what macOS adds to the archives it makes
 class _Limited:
     """Keeps tarfile from reading a header as large as somebody claims it to be."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile) -> None:
         self._file = file
         self.tell, self.seek = file.tell, file.seek
 
@@ -148,8 +148,10 @@ def _members(path: Path) -> Iterator[Iterable[_Found]]:
             with zipfile.ZipFile(path) as file:
                 yield _in_zip(path, file)
         else:
-            opened = path.open("rb") if path.suffix.lower() == ".tar" else gzip.open(path)
-            with opened, tarfile.open(fileobj=cast(IO[bytes], _Limited(opened)), mode="r:") as tar:
+            with (
+                path.open("rb") if path.suffix.lower() == ".tar" else gzip.open(path) as opened,
+                tarfile.open(fileobj=cast(Any, _Limited(opened)), mode="r:") as tar,
+            ):
                 yield _in_tar(tar)
     except (
         zipfile.BadZipFile,

@@ -105,9 +105,8 @@ def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[
     for name in usual:
         if name in lower:
             return lower[name]
-    raise InputError(
-        f"No column of '{path}' is called '{usual[0]}' or the like, only {', '.join(map(repr, map(shortened, columns[:MOST_CHOICES])))}: {advice}."
-    )
+    found = ", ".join(map(repr, map(shortened, columns[:MOST_CHOICES])))
+    raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
 
 
 def _locate(table: Path, value: str, line: int) -> Path:
@@ -119,9 +118,8 @@ def _locate(table: Path, value: str, line: int) -> Path:
         file = (home / value).resolve()
         is_file = file.is_file()
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-        raise InputError(
-            f"Row {line} of '{table}' names '{shortened(value)!r}', which is no path ({error.args[-1] if isinstance(error, ValueError) else error.strerror})."
-        ) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"Row {line} of '{table}' names {shortened(value)!r}, which is no path ({reason}).") from None
     if not file.is_relative_to(home):
         raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
     if not is_file:

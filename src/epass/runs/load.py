@@ -15,7 +15,6 @@ from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
 
-
 # What NumPy and the standard library raise on bytes that are no arrays.
 _DAMAGED = (
     ValueError,
