@@ -147,7 +147,8 @@ def _check_facts(model: Mapping[str, Any]) -> None:
     counts = [model[key] for key in ("channels", "height", "width")]
     if not all(type(count) is int and count > 0 for count in counts) or model["channels"] not in (1, 3):
         raise ValueError("channels, height and width are no sizes of images")
-    if not isinstance(model["classes"], list) or not all(isinstance(name, str) for name in model["classes"]):
+    names = model["classes"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("classes is no list of names")
     for key in ("mean", "std"):
         if len(model[key]) != model["channels"] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():

@@ -5,6 +5,7 @@ A fork has a limit on its memory and one on its time, so that a file which wins 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -19,6 +20,8 @@ CPU_SECONDS = 30
 
 
 def main() -> None:
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure
     import PIL.Image
     import safetensors.torch  # noqa: F401
     import sklearn.datasets
@@ -31,9 +34,10 @@ def main() -> None:
     import epass.models
     import epass.report  # noqa: F401
 
-    PIL.Image.preinit()
+    PIL.Image.init()
     sklearn.datasets.load_digits()
     torch.set_num_threads(1)
+    gc.freeze()  # a fork copies what it touches
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

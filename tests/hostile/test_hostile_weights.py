@@ -123,7 +123,9 @@ def test_one_number_that_pretends_to_be_many(world: World) -> None:
 
 
 def test_a_sparse_tensor_that_pretends_to_be_large(world: World) -> None:
-    tensor = torch.sparse_coo_tensor(torch.zeros(1, 1, dtype=torch.long), torch.ones(1), (10**12,))
+    tensor = torch.sparse_coo_tensor(
+        torch.zeros(1, 1, dtype=torch.long), torch.ones(1), (10**12,), check_invariants=True
+    )
     torch.save({"head.weight": tensor}, world.home / "w.pth")
     use(world, "w.pth", "does not hold all the numbers|is damaged")
 

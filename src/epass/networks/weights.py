@@ -6,6 +6,7 @@ Files of timm, torchvision, MAE and MoCo fit, and those of our own runs. Nothing
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -96,7 +97,8 @@ def read_tensors(file: str) -> dict[str, Tensor]:
     _check_size(path)
     try:
         check_growth(path, growth=1)  # torch packs without compressing
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # about kinds of pickles that it then refuses
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError:
         raise InputError(
             f"'{file}' is damaged or holds Python objects besides tensors, which could run code: save the state_dict "
