@@ -20,8 +20,6 @@ CPU_SECONDS = 30
 
 
 def main() -> None:
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure
     import PIL.Image
     import safetensors.torch  # noqa: F401
     import sklearn.datasets

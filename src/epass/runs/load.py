@@ -123,6 +123,8 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
 def _fit_together(part: Predictions) -> bool:
     """Whether there are numbers for every class, and one of these classes for every image."""
     logits, labels = part
+    if not isinstance(logits, np.ndarray) or not isinstance(labels, np.ndarray):
+        return False  # NumPy hands out members that are no arrays as bytes
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.dtype.kind != "f" or labels.dtype.kind != "i":
         return False
     return not len(labels) or (labels.min() >= 0 and labels.max() < logits.shape[1])
