@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from .images import Images
 from .resize import resize
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_ABSURD = (MemoryError, OverflowError, SyntaxError, TypeError)  # what NumPy raises on headers that nobody wrote
+_ABSURD = (
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+)  # what NumPy raises on headers that nobody wrote
 _KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ _DAMAGED = (
     RuntimeError,
     SyntaxError,
     TypeError,
+    TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
