@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -130,7 +131,8 @@ def test_names_are_shown_without_what_a_terminal_obeys(world: World, finished: P
 
 def test_a_name_that_is_no_text(world: World) -> None:
     photos(world.home / "photos")
-    (world.home / "photos" / "cat" / "1.png").rename(bytes(world.home / "photos" / "cat") + b"/\xff\xfe.png")
+    folder = os.fsencode(world.home / "photos" / "cat")
+    os.rename(folder + b"/1.png", folder + b"/\xff\xfe.png")
     world.epass("check", "photos")
     answer = world.epass("check", "photos", "--json")
     json.loads(answer.out)
