@@ -21,13 +21,14 @@ from epass.recipe import parse_recipe
 
 PACKAGE = Path(epass.__file__).parent
 
-EVERYONE = {"errors", "files"}
+EVERYONE = {"errors", "files", "untrusted"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
 EDGE = {"experiment", "running", "loggers", "models", "cpu", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "untrusted": set(),
     "cpu": set(),
     "device": set(),
     "recipe": set(),
@@ -60,6 +61,7 @@ ROOMS: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "untrusted": set(),
     "cpu": set(),
     "device": {"torch"},
     "recipe": set(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_NAME, MOST_CHOICES = 80, 100  # in a message: names and lists in a file can have any length
+
 
 class InputError(ValueError):
     """A mistake of the person at the keyboard: shown without a traceback, exit code 2."""
@@ -13,9 +15,17 @@ class InputError(ValueError):
 def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """The error for a `name` that is not among `choices`, with the near miss or, failing that, all of them."""
     known = sorted(choices)
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(known)}."
+    name = shortened(name)
+    few = [shortened(choice) for choice in known[:MOST_CHOICES]]
+    near = get_close_matches(name, few, n=1, cutoff=0.6)
+    more = f" and {len(known) - len(few):,} more" if len(known) > len(few) else ""
+    hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(few)}{more}."
     return InputError(f"Unknown {kind} '{name}': {hint}")
+
+
+def shortened(name: str) -> str:
+    """A name as a message quotes it."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
 
 
 def one_of(kind: str, name: str, choices: Iterable[str]) -> None:

@@ -10,7 +10,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write under a temporary name beside `path`, force it to disk, then rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # whatever lies under that name, we do not write through it
+        with partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from .errors import InputError, unknown
 from .method import Method, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
-from .networks import make_network
+from .networks import NETWORKS, find_network, make_network
+from .networks.weights import read_safetensors
 from .parts.pretrained import BACKBONE, PROJECTOR, take_over
 from .parts.projector import Combine, ProjectorEnsemble
-from .recipe import Recipe
-from .runs import PRETRAINED, WEIGHTS, load_run
+from .recipe import Recipe, arguments, check_table
+from .runs import MODEL, PRETRAINED, WEIGHTS, load_run
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
 
@@ -88,17 +89,11 @@ def learned_without_labels(method: Method) -> dict[str, Tensor]:
 
 def pretrained_weights(where: str) -> dict[str, Tensor]:
     """What a pre-training left in its folder, or in a file of that kind."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = Path(where)
     file = path / PRETRAINED if path.is_dir() else path
     if not file.is_file():
         raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
-    try:
-        return load_file(file)
-    except SafetensorError as problem:
-        raise InputError(f"'{file}' is no safetensors file, or a damaged one ({problem}).") from None
+    return read_safetensors(file)
 
 
 @torch.no_grad()
@@ -113,28 +108,59 @@ def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The trained network of a run folder, on the CPU, and what model.json says about it."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     model, file = load_run(folder).model, Path(folder) / WEIGHTS
     if model is None or not file.is_file():
         raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
+    weights, described = read_safetensors(file), Path(folder) / MODEL
+    try:
+        _check_facts(model)
+        if model["net"]["name"] in NETWORKS:
+            with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
+                _check_shapes(_network(model), weights, file)
+        net = _network(model)
+    except InputError:
+        raise
+    except Exception as problem:  # a file that was written by hand can lack anything
+        raise InputError(f"'{described}' is damaged ({type(problem).__name__}: {problem}): copy it again.") from None
+    _check_shapes(net, weights, file)
+    net.load_state_dict(weights)
+    return net.eval(), model
+
+
+def _network(model: Mapping[str, Any]) -> nn.Module:
+    """The network that a model.json describes, with fresh weights."""
+    settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
+    check_table("net", settings, arguments(find_network(model["net"]["name"])))
     classifier = make_network(
-        model["net"]["name"],
-        in_channels=model["channels"],
-        num_classes=len(model["classes"]),
-        **without(without(model["net"], "name"), "weights"),  # which are in the run's own file now
+        model["net"]["name"], in_channels=model["channels"], num_classes=len(model["classes"]), **settings
     )
-    width = classifier.num_features
     net = method_class(model["method"]["name"]).adapt(classifier)
     wrapper = model.get("wrapper")
     if wrapper is not None:
         reads_embedding = wrapper.get("feature") == "embedding"
-        projector = [ProjectorEnsemble(width, **(model["projector"] or {}))] if reads_embedding else []
+        made = [ProjectorEnsemble(classifier.num_features, **(model["projector"] or {}))] if reads_embedding else []
         adapt: Callable[..., nn.Module] = WRAPPERS[wrapper["name"]].adapt
-        net = adapt(net, *projector)
-    try:
-        net.load_state_dict(load_file(file))
-    except SafetensorError as problem:
-        raise InputError(f"'{file}' is damaged ({problem}): train again or copy it again.") from None
-    return net.eval(), model
+        net = adapt(net, *made)
+    return net
+
+
+def _check_facts(model: Mapping[str, Any]) -> None:
+    """Refuse what cannot be said about images and classes."""
+    counts = [model[key] for key in ("channels", "height", "width")]
+    if not all(type(count) is int and count > 0 for count in counts) or model["channels"] not in (1, 3):
+        raise ValueError("channels, height and width are no sizes of images")
+    names = model["classes"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("classes is no list of names")
+    for key in ("mean", "std"):
+        if len(model[key]) != model["channels"] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
+            raise ValueError(f"{key} is no list of numbers, one for every channel")
+
+
+def _check_shapes(net: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse weights that are not exactly those of the network."""
+    wanted = {name: tensor.shape for name, tensor in net.state_dict().items()}
+    found = {name: tensor.shape for name, tensor in weights.items()}
+    odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if odd:
+        raise InputError(f"'{file}' is not what {MODEL} describes, '{odd[0]}' differs: copy both again.")

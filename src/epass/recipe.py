@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError, unknown
+from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
 TABLES = ("data", "augment", "start", "net", "method", "projector", "wrapper", "plan")
@@ -106,7 +106,7 @@ def read_recipe(name_or_file: str) -> Recipe:
     elif not path.is_file():
         raise InputError(f"There is no recipe file {path}.")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path, LARGEST_RECIPE).decode()
     except UnicodeDecodeError:
         raise InputError(f"{path} is not valid TOML: it is not even text.") from None
     return parse_recipe(text, str(path))
@@ -142,8 +142,8 @@ def unknown_recipe(name: str, *others: str) -> InputError:
 def parse_recipe(text: str, origin: str) -> Recipe:
     """Read TOML; unknown keys, missing tables and newer formats are refused with a sentence."""
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        content = parse_toml(text)
+    except ValueError as problem:
         raise InputError(f"{origin} is not valid TOML: {problem}.") from None
     known = ("format", "source", "seed", *TABLES)
     for key in content:
@@ -178,8 +178,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not sign:
         raise InputError(f"--set takes NAME=VALUE, such as method.threshold=0.9, not '{text}'.")
     try:
-        return name.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+        return name.strip(), parse_toml(f"value = {value.strip()}")["value"]
+    except (ValueError, KeyError):
         return name.strip(), value.strip()
 
 

@@ -14,7 +14,7 @@ from .evaluate import open_set_accuracy, score
 from .experiment import Experiment, build, look, predict
 from .methods import PRETRAINING
 from .models import learned_without_labels
-from .recipe import Recipe, differences, parse_recipe
+from .recipe import Recipe, differences, read_recipe
 from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
 from .train.checkpoint import Unreported, restore_newest, save_checkpoint, saving_when_stopped
 from .train.loop import Report, train
@@ -89,7 +89,7 @@ def run(
 def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
-    changed = differences(recipe, parse_recipe(stored.read_text(encoding="utf-8"), str(stored)))
+    changed = differences(recipe, read_recipe(str(stored)))
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 

@@ -272,4 +272,4 @@ def test_damaged_weights_are_named(epass: Epass, trained: Trained, tmp_path: Pat
     answer = epass("predict", "run", "new")
 
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("Error: 'run/model.safetensors' is damaged (")
+    assert answer.err.startswith("Error: 'run/model.safetensors' is damaged: ")

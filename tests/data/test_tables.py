@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -127,9 +128,10 @@ class FakeParquet:
         self.schema_arrow = SimpleNamespace(names=list(self.content))
         self.metadata = SimpleNamespace(num_rows=len(self.content["path"]))
 
-    def read(self, columns: list[str]) -> SimpleNamespace:
-        return SimpleNamespace(
-            column=lambda name: SimpleNamespace(to_pylist=lambda: self.content[columns[columns.index(name)]])
+    def iter_batches(self, rows: int, columns: list[str]) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(
+            nbytes=rows,
+            column=lambda name: SimpleNamespace(to_pylist=lambda: self.content[columns[columns.index(name)]]),
         )
 
 

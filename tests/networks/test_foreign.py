@@ -89,7 +89,8 @@ def test_a_network_that_timm_does_not_know(timm: list[dict[str, Any]]) -> None:
 
 class Config(SimpleNamespace):
     @staticmethod
-    def from_pretrained(name: str, num_channels: int) -> Config:
+    def from_pretrained(name: str, num_channels: int, trust_remote_code: bool) -> Config:
+        assert not trust_remote_code
         if name == "nope":
             raise OSError("nope is not a local folder\nand more")
         widths = {"tokens": {"hidden_size": 6}, "maps": {"hidden_sizes": [3, 6]}, "pooler": {"hidden_size": 6}}
@@ -103,11 +104,13 @@ class Model(nn.Module):
         self.conv = nn.Conv2d(config.num_channels, 6, 1)
 
     @staticmethod
-    def from_config(config: Config) -> Model:
+    def from_config(config: Config, trust_remote_code: bool) -> Model:
+        assert not trust_remote_code
         return Model(config, published=False)
 
     @staticmethod
-    def from_pretrained(name: str, config: Config) -> Model:
+    def from_pretrained(name: str, config: Config, trust_remote_code: bool, use_safetensors: bool) -> Model:
+        assert (trust_remote_code, use_safetensors) == (False, True)
         assert name == config.name
         return Model(config, published=True)
 

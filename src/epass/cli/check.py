@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import InputError
+from ..untrusted import printable
 from .progress import reading
 from .screen import screen, show_facts, show_json
 
@@ -73,7 +74,7 @@ def show_findings(console: Console, findings: Findings, page: Path | None) -> No
     """A verdict, one line for everything that was looked for, and the first names of what was found."""
     from ..check import describe, facts, verdict
 
-    console.print(Text(verdict(findings), "bold"), soft_wrap=True)
+    console.print(Text(printable(verdict(findings)), "bold"), soft_wrap=True)
     console.print()
     show_facts(console, f"Check of {findings.name}", facts(findings))
     show_some(console, "Cannot be read", [f"{name} {reason}" for name, reason in findings.unreadable])
@@ -98,5 +99,5 @@ def show_some(console: Console, heading: str, lines: Sequence[str]) -> None:
     console.print(Text(heading, "bold"))
     more = [f"... and {len(lines) - LISTED:,} more"] if len(lines) > LISTED else []
     for line in [*lines[:LISTED], *more]:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        console.print(Text(printable(f"  {line}")), soft_wrap=True)
     console.print()

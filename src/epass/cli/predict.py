@@ -8,7 +8,6 @@ from collections import Counter
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-from unicodedata import category
 
 import typer
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from ..errors import InputError
 from ..files import as_text, write_atomically
+from ..untrusted import printable, spreadsheet_path, spreadsheet_text
 from .plan import images as count_images
 from .progress import reading
 from .screen import percent, screen, show_facts, show_json, show_table
@@ -133,20 +133,16 @@ def likeliest(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     return numbers[:, :top], shares[:, :top]
 
 
-def printable(name: str) -> str:
-    """A name without control characters, by which a stranger's archive could write all over a terminal."""
-    return "".join("\ufffd" if category(letter) == "Cc" else letter for letter in name)
-
-
 def as_csv(answers: list[Answer], top: int) -> bytes:
-    """The table, in UTF-8."""
+    """The table, in UTF-8, in which no name is a formula to a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     runners_up = [f"{column}_{rank}" for rank in range(2, top + 1) for column in ("prediction", "confidence")]
     writer.writerow(["file", "prediction", "confidence", *runners_up])
     for answer in answers:
         pairs = zip(answer.classes, answer.confidences, strict=True)
-        writer.writerow([answer.file, *(cell for name, share in pairs for cell in (name, f"{share:.6f}"))])
+        shares = (cell for name, share in pairs for cell in (spreadsheet_text(name), f"{share:.6f}"))
+        writer.writerow([spreadsheet_path(answer.file), *shares])
     return text.getvalue().encode()
 
 
@@ -193,7 +189,7 @@ def show_answers(
         facts["..."] = f"{count_images(rest)} of {len(counts) - LISTED_CLASSES} more classes"
     if answers:
         show_facts(console, title, facts)
-        rows = [[printable(a.file), a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
+        rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
         show_table(console, ("least certain", "prediction", "confidence"), rows)
         console.print()
     if doubt is not None and doubt.many:
@@ -206,5 +202,5 @@ def show_answers(
     if unreadable:
         console.print(Text(f"{count_images(len(unreadable))} left out:", "bold"))
         for name, reason in unreadable.items():
-            console.print(Text(f"  {printable(name)} {reason}"), soft_wrap=True)
+            console.print(Text(printable(f"  {name} {reason}")), soft_wrap=True)
         console.print()

@@ -11,6 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..untrusted import printable
+
+LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
+
 
 def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
@@ -20,15 +24,17 @@ def screen() -> Console:
 
 def complain(sentence: str, kind: str = "Error") -> None:
     """One plain line on standard error."""
-    print(f"{kind}: {' '.join(sentence.splitlines())}", file=sys.stderr)
+    line = printable(" ".join(sentence.splitlines()))
+    shown = line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]} ..."
+    print(f"{kind}: {shown}", file=sys.stderr)
 
 
 def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:
     """A heading and aligned lines."""
     width = max(map(len, facts))
-    console.print(Text(title, "bold"))
+    console.print(Text(printable(title), "bold"))
     for name, value in facts.items():
-        console.print(Text.assemble((f"  {name:<{width}}  ", "cyan"), value), soft_wrap=True)
+        console.print(Text.assemble((f"  {printable(name):<{width}}  ", "cyan"), printable(value)), soft_wrap=True)
     console.print()
 
 
@@ -36,13 +42,14 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     """Columns without lines around them."""
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for first, *others in rows:
-        table.add_row(Text(first, "cyan"), *map(Text, others))
+        table.add_row(Text(printable(first), "cyan"), *(Text(printable(other)) for other in others))
     console.print(table)
 
 
 def show_json(value: Any) -> None:
-    """One JSON value and nothing else."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON value and nothing else; what a terminal would obey is written as JSON writes control characters."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    print("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from ..errors import InputError
 from .decode import Packed
@@ -25,16 +25,27 @@ from .listing import Listing, Member, Place
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 LARGEST_MEMBER = 512 * 1024**2  # bytes: an uncompressed image of as many pixels as Pillow decodes is smaller
+GROWTH = 20  # images hardly shrink in an archive
+SMALL = 2**28  # bytes that any archive may unpack to
+FEW, LEAST_PACKED = 10_000, 64  # members that any archive may have, and of more, the bytes that each takes at least
 _SIDE_FILES = "__MACOSX"  # what macOS adds to the archives it makes
 
 
-class _Unzipped(gzip.GzipFile):
+class _Limited:
     """Keeps tarfile from reading a header as large as somebody claims it to be."""
 
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_MEMBER:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile) -> None:
+        self._file = file
+        self.tell, self.seek = file.tell, file.seek
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LARGEST_MEMBER:
             raise tarfile.ReadError(f"a header asks for {size} bytes")
-        return super().read(size)
+        parts = []  # a plain file would take the memory for all of them first
+        while size and (part := self._file.read(min(size, 2**20))):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
 
 class _Found(NamedTuple):
@@ -74,9 +85,13 @@ def list_archived(path: Path) -> list[Place]:
 
 def _tree(path: Path) -> Member:
     root = Member(path, PurePosixPath(), {})
+    packed, unpacked = path.stat().st_size, 0
     with _members(path) as members:
-        for found in members:
+        for count, found in enumerate(members, 1):
             parts = _parts(path, found)
+            unpacked += found.size
+            if unpacked > max(SMALL, GROWTH * packed) or count > FEW + packed // LEAST_PACKED:
+                raise InputError(f"'{path}' holds far more than a file of {packed:,} bytes should: do not use it.")
             folder = root
             for depth, part in enumerate(parts if found.is_dir else parts[:-1], 1):
                 assert folder.children is not None
@@ -133,10 +148,22 @@ def _members(path: Path) -> Iterator[Iterable[_Found]]:
             with zipfile.ZipFile(path) as file:
                 yield _in_zip(path, file)
         else:
-            opened = path.open("rb") if path.suffix.lower() == ".tar" else _Unzipped(path)
-            with opened, tarfile.open(fileobj=opened, mode="r:") as tar:
+            with (
+                path.open("rb") if path.suffix.lower() == ".tar" else gzip.open(path) as opened,
+                tarfile.open(fileobj=cast(Any, _Limited(opened)), mode="r:") as tar,
+            ):
                 yield _in_tar(tar)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, OSError) as error:
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        OSError,
+        ValueError,
+    ) as error:
+        if isinstance(error, InputError):
+            raise
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InputError(f"'{path}' cannot be read as an archive ({error}): make or download it again.") from error

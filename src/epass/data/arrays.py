@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,19 @@ from torch import Tensor
 
 from ..augment import reflect_padding
 from ..errors import InputError
+from ..untrusted import check_growth
 from .dataset import Dataset, channel_statistics
 from .images import Images
 from .resize import resize
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_ABSURD = (
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+)  # what NumPy raises on headers that nobody wrote
 _KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -98,12 +107,15 @@ def open_npz(
 def _read(path: Path) -> dict[str, Array]:
     """The arrays of the file that matter here, and every other key with nothing, so that an error can list them."""
     try:
+        check_growth(path)
         with path.open("rb") as stream:
             # Unpickling runs code from the file, so object arrays are refused.
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
                 return {key: file[key] if key in _KEYS else np.empty(0) for key in file.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, *_ABSURD) as error:
         if "Object arrays" in str(error):
             reason = "it holds Python objects, which are never loaded: save plain numeric arrays with numpy.savez"
         else:

@@ -23,6 +23,7 @@ from .resize import central_square
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
 Progress = Callable[[int, int], None]  # (images done, images in all)
@@ -103,7 +104,9 @@ def decode(source: Path | Packed, image_size: int) -> Tensor:
     from PIL import Image
 
     try:
-        with source.open("rb") as stream, Image.open(stream) as file:
+        if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
+            raise ValueError("no plain file")
+        with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
             # A photo is decoded at the coarsest resolution that still leaves the antialiasing below something to do.
             file.draft(None, (4 * image_size, 4 * image_size))
             check_pixels(file)

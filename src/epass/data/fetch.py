@@ -25,6 +25,7 @@ Transfer = Callable[[str, int, int | None], None]  # (file, bytes so far, bytes 
 ATTEMPTS = 5
 SECONDS = 30.0  # without a byte, after which a server counts as gone
 CHUNK = 1 << 18
+LARGEST_UNSTATED = 2**30  # bytes of a file whose size nobody states: all of these are smaller
 PASSING = {408, 425, 429}  # besides all from 500: answers that may be another one in a moment
 
 
@@ -39,6 +40,16 @@ class RemoteFile:
     @property
     def name(self) -> str:
         return urlsplit(self.url).path.rpartition("/")[2]
+
+
+class _NoDowngrade(urllib.request.HTTPRedirectHandler):
+    """Follows a server to another address, but neither out of the web nor from an encrypted one to a plain one."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        allowed = {"https"} if urlsplit(req.full_url).scheme == "https" else {"http", "https"}
+        if urlsplit(newurl).scheme not in allowed:
+            raise InputError(f"'{req.full_url}' leads to '{newurl}', which is not safe to follow: try again later.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class _Interrupted(Exception):
@@ -116,6 +127,8 @@ def _receive(file: RemoteFile, part: Path, progress: Transfer | None) -> int:
                 f"'{file.url}' has {total:,} bytes, not {file.size:,}: the owner replaced it, or this network answers "
                 f"in the owner's place."
             )
+        if total is not None and total > max(LARGEST_UNSTATED, file.size or 0):
+            raise InputError(f"'{file.url}' has {total:,} bytes, more than it can have: it is not what it should be.")
         _check_room(part.parent, (total or 0) - start)
         continuable = start > 0 or answer.headers.get("Accept-Ranges", "").lower() == "bytes"
         done = _append(answer, part, start, total, continuable, lambda done: _tell(progress, file, done, total))
@@ -144,6 +157,8 @@ def _append(
                 out.write(chunk)
                 done += len(chunk)
                 tell(done)
+                if done > LARGEST_UNSTATED and total is None:
+                    raise InputError(f"'{part.stem}' does not end: the server does not send what it should.")
             out.flush()
             os.fsync(out.fileno())
     except OSError as problem:
@@ -166,7 +181,8 @@ def _ask(file: RemoteFile, have: int) -> tuple[Any, int]:
     ranged = {"Range": f"bytes={have}-"} if have else {}
     host = urlsplit(file.url).hostname
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(file.url, headers=headers | ranged), timeout=SECONDS)
+        opener = urllib.request.build_opener(_NoDowngrade)
+        answer = opener.open(urllib.request.Request(file.url, headers=headers | ranged), timeout=SECONDS)
     except urllib.error.HTTPError as problem:
         problem.close()
         if have and problem.code == 416:  # it has no such part

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..augment import reflect_padding
 from ..errors import InputError, one_of
 from .dataset import Dataset, channel_statistics
-from .decode import Packed, Progress, check_pixels, decode, to_square
+from .decode import FORMATS, Packed, Progress, check_pixels, decode, to_square
 from .images import Images, ImageSource, join
 from .listing import check_number, number, number_classes
 from .resize import check_size
@@ -84,6 +84,8 @@ def _pixels(image: Image | Mapping[str, Any], where: str, image_size: int) -> Te
     if isinstance(image, Mapping) or not hasattr(image, "convert"):
         raise InputError(f"The image {where} is a {type(image).__name__}: cast the column to datasets.Image().")
     try:
+        if getattr(image, "format", None) not in (None, "MPO", *FORMATS):
+            raise ValueError(f"{image.format} files are not decoded")
         check_pixels(image)
         return to_square(image, image_size)
     except Exception as error:

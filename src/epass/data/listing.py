@@ -19,6 +19,7 @@ from .images import Images, ImageSource
 from .resize import check_size
 from .streaming import Files, Mapped, Streaming, is_streamed, stream
 
+_DIGITS = 18  # longer names are no numbers of classes
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
 _ROWS = 512  # images at a time, where they are not all in memory
 Notice = Callable[[str], None]  # takes a sentence for the person who waits
@@ -82,7 +83,8 @@ def nothing_at(path: str | Path) -> InputError:
 def number_classes(names: Iterable[str]) -> list[str]:
     """The classes in their order: alphabetical, or by size if they are whole numbers."""
     distinct = sorted(set(names))
-    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+    numbers = all(name.isdecimal() and len(name) <= _DIGITS for name in distinct)
+    return sorted(distinct, key=int) if numbers else distinct
 
 
 def number(labels: Iterable[str], classes: Sequence[str], kind: str) -> list[int]:

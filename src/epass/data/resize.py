@@ -13,6 +13,7 @@ from .dataset import Dataset
 from .images import Images
 
 SMALLEST = 8  # the side of scikit-learn's digits; below it a network has nothing left to pool
+LARGEST = 8192  # no network takes more, and a single image has 200 MB then
 _CHUNK = 1024  # images per chunk: the float copies of a large set would not fit into memory
 
 
@@ -20,6 +21,8 @@ def check_size(image_size: int) -> int:
     """`image_size`, if it is one that images can have."""
     if image_size < SMALLEST:
         raise InputError(f"An image size of {image_size} pixels is too small: use {SMALLEST} or more.")
+    if image_size > LARGEST:
+        raise InputError(f"An image size of {image_size} pixels is too large: use {LARGEST} or less.")
     return image_size
 
 

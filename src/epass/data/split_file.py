@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, unknown
+from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .dataset import Dataset
 from .images import ImageSource
 from .protocols import IntArray
@@ -78,10 +79,11 @@ def read_split(path: Path, dataset: Dataset) -> Positions:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise InputError(f"There is no split file '{path}': every run folder holds one, called split.json.")
+    data = read_limited(path, LARGEST_JSON)
     try:
-        content = json.loads(path.read_bytes())
-    except OSError:
-        raise InputError(f"There is no split file '{path}': every run folder holds one, called split.json.") from None
+        content = parse_json(data)
     except ValueError as problem:
         reason = str(problem).rstrip(".")
         raise InputError(f"'{path}' is damaged or no split file ({reason}): use the split.json of a run.") from None

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..files import as_text
 from .dataset import Dataset
-from .decode import Progress, decode, without_name
+from .decode import FORMATS, Progress, decode, without_name
 from .folder import list_folder
 from .images import Images
 from .listing import assemble
@@ -101,5 +101,5 @@ def _look(path: Path, root: Path, image_size: int) -> tuple[Tensor, ImageFile] |
         pixels = decode(path, image_size)
     except InputError as problem:
         return without_name(problem, path)
-    with Image.open(path) as file:  # reads the header only
+    with Image.open(path, formats=FORMATS) as file:  # reads the header only
         return pixels, ImageFile(as_text(path.relative_to(root)), *file.size, file.mode)

@@ -7,16 +7,21 @@ from test images.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import InputError, one_of
+from ..errors import MOST_CHOICES, InputError, one_of, shortened
 from .listing import Listing, Place, check_number, number, number_classes
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
 LABEL_NAMES = ("label", "class", "class_name", "category", "target", "species")
+MOST_COLUMNS = 10_000
+MOST_ROWS = 10_000_000  # in a .parquet file, which a few bytes can fill with any number of them
+LARGEST_COLUMNS = 2**30  # bytes of the columns that are read, after unpacking
+_BATCH = 1024  # rows of a .parquet file at a time
 _SPLITS = {"": "train", "train": "train", "training": "train", "test": "test", "testing": "test"}
 _UNUSED = {"val", "valid", "validation", "dev"}  # as in an .npz file
 
@@ -100,9 +105,8 @@ def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[
     for name in usual:
         if name in lower:
             return lower[name]
-    raise InputError(
-        f"No column of '{path}' is called '{usual[0]}' or the like, only {', '.join(map(repr, columns))}: {advice}."
-    )
+    found = ", ".join(map(repr, map(shortened, columns[:MOST_CHOICES])))
+    raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
 
 
 def _locate(table: Path, value: str, line: int) -> Path:
@@ -114,7 +118,8 @@ def _locate(table: Path, value: str, line: int) -> Path:
         file = (home / value).resolve()
         is_file = file.is_file()
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-        raise InputError(f"Row {line} of '{table}' names '{value!r}', which is no path ({error}).") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"Row {line} of '{table}' names {shortened(value)!r}, which is no path ({reason}).") from None
     if not file.is_relative_to(home):
         raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
     if not is_file:
@@ -162,10 +167,14 @@ def _open_csv(path: Path) -> _Table:
 
 
 def _checked(path: Path, names: Sequence[str]) -> list[str]:
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: leave out what is no path or label."
+        )
     columns = [name.strip() for name in names]
-    for name in columns:
-        if columns.count(name) > 1:
-            raise InputError(f"'{path}' has two columns called '{name}': rename one.")
+    twice = next((name for name, count in Counter(columns).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"'{path}' has two columns called '{shortened(twice)}': rename one.")
     if not columns:
         raise InputError(f"'{path}' is empty: its first row names the columns, such as path and label.")
     return columns
@@ -178,12 +187,32 @@ def _open_parquet(path: Path) -> _Table:
         raise InputError(f"'{path}' needs pyarrow: pip install pyarrow, or save the table as CSV.") from None
     try:
         file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > MOST_ROWS:
+            raise InputError(f"'{path}' has {file.metadata.num_rows:,} rows, more than {MOST_ROWS:,}: divide it.")
+    except InputError:
+        raise
     except (ValueError, OSError) as error:  # pyarrow's own errors are among these
-        reason = str(error).partition(". ")[0].rstrip(".")
-        raise InputError(f"'{path}' cannot be read ({reason}): save it again as parquet or CSV.") from None
+        raise _damaged(path, error) from None
 
     def take(names: list[str]) -> list[Sequence[object]]:
-        content = file.read(columns=names)
-        return [content.column(name).to_pylist() for name in names]
+        columns: dict[str, list[object]] = {name: [] for name in names}
+        size = 0
+        try:
+            for batch in file.iter_batches(_BATCH, columns=names):
+                size += batch.nbytes
+                if size > LARGEST_COLUMNS:
+                    raise InputError(f"'{path}' unpacks to more than {LARGEST_COLUMNS:,} bytes: do not use it.")
+                for name in names:
+                    columns[name] += batch.column(name).to_pylist()
+        except InputError:
+            raise
+        except (ValueError, OSError, NotImplementedError, MemoryError, KeyError) as error:
+            raise _damaged(path, error) from None
+        return list(columns.values())
 
     return _Table(_checked(path, file.schema_arrow.names), take, range(1, file.metadata.num_rows + 1))
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
+    return InputError(f"'{path}' cannot be read ({reason}): save it again as parquet or CSV.")

@@ -60,7 +60,7 @@ def unpack(archive: Path, folder: Path, *, most_bytes: int | None = None, most_f
                     raise InputError(f"'{archive}' holds more than {most_bytes:,} bytes: it is not what it should be.")
     except FileExistsError as problem:
         raise InputError(f"'{archive}' holds '{problem.filename}' twice: it is damaged.") from problem
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as problem:
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, RuntimeError) as problem:
         raise InputError(f"'{archive}' cannot be unpacked ({problem}): it is damaged.") from problem
     except OSError as problem:
         raise full_disk(problem, folder) or problem from problem

@@ -48,8 +48,13 @@ class HuggingFace(nn.Module):
         except Exception as problem:  # a broken installation raises anything
             raise _missing("transformers", "hf", problem) from None
         try:
-            config = AutoConfig.from_pretrained(name, num_channels=in_channels)
-            model = AutoModel.from_pretrained(name, config=config) if published else AutoModel.from_config(config)
+            # neither the code that some models bring along is run, nor are weights unpickled
+            config = AutoConfig.from_pretrained(name, num_channels=in_channels, trust_remote_code=False)
+            model = (
+                AutoModel.from_pretrained(name, config=config, trust_remote_code=False, use_safetensors=True)
+                if published
+                else AutoModel.from_config(config, trust_remote_code=False)
+            )
         except Exception as problem:
             raise _refused("transformers", name, problem) from None
         width = getattr(config, "hidden_size", None) or (getattr(config, "hidden_sizes", None) or [None])[-1]

@@ -6,6 +6,7 @@ Files of timm, torchvision, MAE and MoCo fit, and those of our own runs. Nothing
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..untrusted import check_growth
 from .vit import ViT, resize_positions
 
+LARGEST_WEIGHTS = 2**34  # bytes: the largest image networks that are published have half of it
 PUBLISHED = "published"  # instead of a file: what the library that a network comes from knows for it
 
 # Where files keep the weights that others keep at the top.
@@ -75,6 +78,9 @@ def start_from(backbone: nn.Module, *, weights: str | None = None) -> None:
             "that it was made for, see 'epass networks'."
         )
     learned = {name: tensor for name, tensor in fitted.items() if wanted[name].is_floating_point()}
+    infinite = {name for name, tensor in learned.items() if not tensor.isfinite().all()}
+    if infinite:
+        raise InputError(f"'{weights}' holds numbers that are not finite in {_some(infinite)}: get it again.")
     backbone.load_state_dict(learned, strict=False)
 
 
@@ -85,16 +91,21 @@ def read_tensors(file: str) -> dict[str, Tensor]:
     if not path.is_file():
         raise InputError(f"There is no file '{file}': net.weights names a {kinds} file.")
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        return read_safetensors(path)
     if path.suffix not in (".pth", ".pt"):
         raise InputError(f"'{file}' is no file of weights: net.weights names a {kinds} file.")
+    _check_size(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        check_growth(path, growth=1)  # torch packs without compressing
+        with warnings.catch_warnings(action="ignore"):  # about kinds of pickles that it then refuses
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError:
         raise InputError(
             f"'{file}' is damaged or holds Python objects besides tensors, which could run code: save the state_dict "
             "alone, best as .safetensors."
         ) from None
+    except InputError:
+        raise
     except Exception as problem:  # torch raises whatever it trips over in a damaged file
         raise _damaged(path, problem) from None
     for _ in _CONTAINERS:  # some hold one another
@@ -104,22 +115,33 @@ def read_tensors(file: str) -> dict[str, Tensor]:
     tensors = {str(name): value for name, value in named if isinstance(value, Tensor)}
     if not tensors:
         raise InputError(f"'{file}' holds no weights by name: save a state_dict.")
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise InputError(f"'{file}' is damaged: it does not hold all the numbers of '{name}'.")
     return tensors
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name."""
     from safetensors.torch import load_file
 
+    _check_size(path)
     try:
         tensors: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError, ValueError) as problem:
+    except Exception as problem:  # the library knows what is wrong with the file, torch with its tensors
         raise _damaged(path, problem) from None
     return tensors
 
 
+def _check_size(path: Path) -> None:
+    if not path.is_file() or path.stat().st_size > LARGEST_WEIGHTS:
+        raise InputError(f"'{path}' is no file of weights, which has at most {LARGEST_WEIGHTS:,} bytes: do not use it.")
+
+
 def _damaged(path: Path, problem: Exception) -> InputError:
-    return InputError(f"'{path}' is damaged: {str(problem).strip().partition(chr(10))[0].rstrip('.')}.")
+    return InputError(
+        f"'{path}' is damaged: {(str(problem).strip() or type(problem).__name__).partition(chr(10))[0].rstrip('.')}."
+    )
 
 
 def _translate(name: str) -> str:

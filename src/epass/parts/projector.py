@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, one_of
 
+MOST_HEADS = 1024  # far more than any experiment, and few enough to be made
 Combine = Literal["mean", "sum", "concat"]
 Normalize = Literal["after", "before", "both"]
 
@@ -45,6 +46,8 @@ class ProjectorEnsemble(nn.Module):
         super().__init__()
         if size < 1:
             raise InputError(f"A projector ensemble needs at least one head, not {size}.")
+        if size > MOST_HEADS:
+            raise InputError(f"A projector ensemble has at most {MOST_HEADS:,} heads, not {size:,}.")
         one_of("way to combine heads", combine, get_args(Combine))
         one_of("place of the normalization", normalize, get_args(Normalize))
         self.combine, self.normalize, self.eps = combine, normalize, eps

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..errors import InputError
 from ..evaluate import confusion, score
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
+from ..untrusted import printable
 from .scaling import scale
 from .summary import group_runs, seed_of, spread_of
 from .table import duration, markdown_row
@@ -43,6 +45,11 @@ def write_card(path: str | Path, run: Run, *, title: str) -> Path:
 
 def render_card(run: Run, title: str) -> str:
     """The card as text."""
+    command = printable(str(run.environment.get("command") or "not recorded")).replace("`", "'")
+    run = replace(
+        run,
+        **{name: _harmless(getattr(run, name)) for name in ("recipe", "environment", "results", "model")},
+    )
     results, model, predictions = run.results, run.model, run.predictions
     if results is None or model is None or predictions is None:
         raise InputError(f"'{run.path}' holds no finished model yet, so there is nothing to put on a card: resume it.")
@@ -51,7 +58,7 @@ def render_card(run: Run, title: str) -> str:
     size = f"{model['width']} by {model['height']} pixels in {_count(model['channels'], 'channel')}"
     sections = {
         "Data": _bullets(_data(run, results, predictions)),
-        "Training": _training(run, results),
+        "Training": _training(run, results, command),
         "Test scores": _scores(results, predictions),
         "Calibration": _calibration(run, predictions),
         "Error of every class": _classes(predictions, model["classes"]),
@@ -66,7 +73,18 @@ def render_card(run: Run, title: str) -> str:
         f"`epass report` from the files of the run."
     )
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
-    return f"# {title}\n\n{introduction}\n\n{body}\n"
+    return f"# {_harmless(title)}\n\n{introduction}\n\n{body}\n"
+
+
+def _harmless(value: Any) -> Any:
+    """What a run says, without the characters that Markdown takes for HTML, links, images and code."""
+    if isinstance(value, Mapping):
+        return {_harmless(key): _harmless(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_harmless(entry) for entry in value]
+    if isinstance(value, str):
+        return printable(value).replace("<", "&lt;").replace("[", "&#91;").replace("`", "'")
+    return value
 
 
 def data_name(recipe: Mapping[str, Any]) -> str:
@@ -89,16 +107,15 @@ def _data(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Ite
         yield "further settings: " + ", ".join(f"{key} = {value}" for key, value in settings.items())
 
 
-def _training(run: Run, results: Mapping[str, Any]) -> str:
+def _training(run: Run, results: Mapping[str, Any], command: str) -> str:
     facts = (
         f"{results['steps']:,} steps in {duration(spread_of([results['seconds']]))}, seed {seed_of(run)}",
         f"settings from: {run.recipe.get('source', 'not recorded')}",
     )
     kind = "pretrain" if (run.path / PRETRAINED).exists() else "train"
     again = shlex.join(["epass", kind, "--recipe", str(run.path / "recipe.toml"), "--out", f"{run.path}-again"])
-    started = str(run.environment.get("command") or "not recorded")
     return f"{_bullets(facts)}\n\nIt was started with the first line; the second one repeats it:\n\n" + _fence(
-        "sh", f"{started}\n{again}"
+        "sh", f"{command}\n{again}"
     )
 
 

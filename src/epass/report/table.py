@@ -14,6 +14,7 @@ import numpy as np
 
 from ..files import write_atomically
 from ..runs import Run
+from ..untrusted import spreadsheet_text
 from .summary import LABELS_ONLY, Group, Spread, group_runs, number, seed_of, spread_of
 from .verdict import Difference, differences, sentences
 
@@ -82,7 +83,9 @@ def write_rows(path: str | Path, runs: Sequence[Run]) -> Path:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {key: spreadsheet_text(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in rows
+    )
     return _write(path, text.getvalue())
 
 
@@ -204,7 +207,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[tuple[bool, Sequence[str
 
 def markdown_row(cells: Sequence[str]) -> str:
     """One line of a Markdown table."""
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+    return f"| {' | '.join(cell.replace('|', '&#124;').replace('<', '&lt;') for cell in cells)} |"
 
 
 def _group_record(group: Group) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..files import force_to_disk, write_atomically
+from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .lock import LOCK, locked
 
 RECIPE = "recipe.toml"
@@ -49,6 +50,7 @@ class RunFolder:
     def hold(self) -> AbstractContextManager[None]:
         """Keep other processes out; the folder is made if there is none."""
         self._make()
+        self._refuse_links()
         return locked(self.path)
 
     def create(self, force: bool) -> None:
@@ -132,20 +134,28 @@ class RunFolder:
 
     def _metric_lines(self) -> Iterable[tuple[bytes, dict[str, Any]]]:
         path = self.path / METRICS
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        lines = read_limited(path, LARGEST_JSON).splitlines() if path.exists() else []
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError as problem:
                 if number == len(lines):
                     return
                 raise InputError(f"'{path}' is damaged in line {number}: {problem}.") from problem
+            if not isinstance(row, dict) or type(row.get("step")) is not int:
+                raise InputError(f"'{path}' is damaged in line {number}: it is no object with a step.")
             yield line, row
 
     def _make(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"'{self.path}' is a file; a run needs a folder.")
         self.path.mkdir(parents=True, exist_ok=True)
+
+    def _refuse_links(self) -> None:
+        """Whoever made the folder may have put a link there, through which we would write somewhere else."""
+        for path in (self.checkpoints, *(self.path / name for name in (*FILES, LOCK))):
+            if path.is_symlink():
+                raise InputError(f"'{path}' is a link to '{path.readlink()}': put a copy of what it leads to there.")
 
     def _clear(self) -> None:
         if self.checkpoints.is_dir():

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
+
+# What NumPy and the standard library raise on bytes that are no arrays.
+_DAMAGED = (
+    ValueError,
+    KeyError,
+    EOFError,
+    AttributeError,
+    MemoryError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Predictions(NamedTuple):
@@ -71,8 +89,9 @@ def load_run(path: str | Path) -> Run:
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
+    data = read_limited(path, LARGEST_RECIPE)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(data.decode())
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
 
@@ -80,8 +99,9 @@ def _read_recipe(path: Path) -> dict[str, Any]:
 def _read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
+    data = read_limited(path, LARGEST_JSON)
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(data)
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
     if not isinstance(value, dict):
@@ -93,11 +113,29 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
     """Of the test images and of those for validation."""
     if not path.exists():
         return None, None
+    if not path.is_file():
+        raise InputError(f"'{path}' is no plain file: put a copy of one in its place.")
     try:
+        check_growth(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             test, validation = Predictions(arrays["logits"], arrays["labels"]), None
             if "validation_logits" in arrays:
                 validation = Predictions(arrays["validation_logits"], arrays["validation_labels"])
-            return test, validation
-    except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as problem:
+    except InputError:
+        raise
+    except _DAMAGED as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
+    for part in (test, validation):
+        if part is not None and not _fit_together(part):
+            raise InputError(f"'{path}' is damaged: logits and labels do not fit together.")
+    return test, validation
+
+
+def _fit_together(part: Predictions) -> bool:
+    """Whether there are numbers for every class, and one of these classes for every image."""
+    logits, labels = part
+    if not isinstance(logits, np.ndarray) or not isinstance(labels, np.ndarray):
+        return False  # NumPy hands out members that are no arrays as bytes
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.dtype.kind != "f" or labels.dtype.kind != "i":
+        return False
+    return not len(labels) or (labels.min() >= 0 and labels.max() < logits.shape[1])

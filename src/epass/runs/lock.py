@@ -30,7 +30,7 @@ def _take(path: Path) -> int:
     import fcntl
 
     while True:
-        number = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ..errors import InputError
 from ..files import write_atomically
 from ..method import Method
 from ..parts.teacher import Average
@@ -122,10 +123,10 @@ def restore_newest(folder: Path, progress: Progress, unreported: Unreported | No
         own = progress.tensors()
         if own.keys() != tensors.keys():
             odd = sorted(own.keys() ^ tensors.keys())[0]
-            raise ValueError(f"{path} belongs to another model: '{odd}' is in only one of them.")
+            raise InputError(f"{path} belongs to another model: '{odd}' is in only one of them.")
         for name, tensor in own.items():
             if tensor.shape != tensors[name].shape:
-                raise ValueError(f"{path} belongs to another model: '{name}' has another shape there.")
+                raise InputError(f"{path} belongs to another model: '{name}' has another shape there.")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(tensors[name])
@@ -137,6 +138,8 @@ def restore_newest(folder: Path, progress: Progress, unreported: Unreported | No
 
 def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:
     """The step and tensors of a checkpoint, its checksum verified."""
+    if not path.is_file():
+        raise ValueError("it is no plain file")
     with safe_open(path, framework="pt") as file:
         facts: dict[str, str] = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
@@ -148,7 +151,7 @@ def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint files of a folder, newest first."""
-    found = [path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem)]
+    found = [path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,18}", path.stem)]
     return sorted(found, reverse=True)
 
 

@@ -25,6 +25,7 @@ from .layout import Array, File, Format, Layout, assemble, check_sum, labeled_im
 
 _BYTES = 8  # the type of the numbers
 _PACKED_MOST = 1040  # gzip makes nothing smaller than by this factor: more is not worth memory
+_SMALL, _GROWTH = 2**30, 20  # bytes that any .gz may unpack to, as no published one does, or so many times its size
 _UNPACKED = {
     "mnist": (
         "6bbc9ace898e44ae57da46a324031adb",
@@ -129,6 +130,8 @@ def _unpack(path: Path, dimensions: int) -> bytes:
                 raise InputError(
                     f"'{path}' has {on_disk:,} bytes, too few for the {size:,} it announces: get it again."
                 )
+            if packed and size > max(_SMALL, _GROWTH * on_disk):
+                raise InputError(f"'{path}' would unpack to {size:,} bytes, far more than it should: do not use it.")
             data = head + stream.read(size - head_size + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"'{path}' is damaged or no .gz file: get it again.") from None

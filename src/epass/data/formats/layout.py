@@ -18,6 +18,7 @@ from ...errors import InputError
 from ..dataset import Dataset, channel_statistics
 from ..images import Images
 
+LARGEST_FILE = 2**30  # bytes of a file whose size is not published: all that are read at once are smaller
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -140,6 +141,8 @@ def read_checked(folder: Path, file: File) -> bytes:
 
 def check_size(place: str, size: int, file: File) -> None:
     """Refuse a size that the file does not have."""
+    if size > max(LARGEST_FILE, file.size or 0):
+        raise InputError(f"'{place}' has {size:,} bytes, far more than the original: get it again.")
     if file.size is not None and size != file.size:
         raise InputError(f"'{place}' has {size:,} bytes, but the original has {file.size:,}: get it again.")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InputError
+from ...untrusted import read_limited
+
+LONGEST_LIST = 2**26  # bytes: that of all images of ImageNet is smaller
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 text file without the white space around them; empty ones at the end do not count."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path, LONGEST_LIST).decode().replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' cannot be read as a text file ({error}): download it again.") from error
     lines = [line.strip() for line in text.split("\n")]
