@@ -2,10 +2,11 @@
 
     python benchmarks/soak.py [--kills 200] [--steps 400] [--seed 0] [--out soak.json]
 
-A small run on the CPU writes checkpoints almost without pause. Its process gets SIGKILL at a random moment of the first
-quarter of the time that an undisturbed run takes: while it reads its folder, trains, tests or writes. `epass train
---resume` goes on each time. A run that ends before its next kill is compared with an undisturbed one, byte by byte, and
-the next run begins, until there were as many kills as wanted; the last one may end in peace.
+A small run on the CPU writes checkpoints almost without pause. Its process gets SIGKILL at a random moment: while it
+reads its folder, trains, tests or writes. `epass train --resume` goes on each time. A run that ends before its next kill
+is compared with an undisturbed one, byte by byte, and the next run begins, until there were as many kills as wanted; the
+last one may end in peace. How long a process may live at most follows the speed of the machine: shorter after a run
+that ended, longer after a process that had not even read its checkpoint.
 
 Each training process is forked from this one, which has imported everything: most kills would otherwise hit that.
 What a kill cannot show is a power cut, in which the system, too, forgets what it has not yet written.
@@ -185,10 +186,13 @@ def soak(kills: int, seed: int, steps: int, home: Path) -> dict[str, Any]:
                     status = None
                     killed += 1
                     during_write += run.writing()
-                    before_start += not run.starts.read_text() and run.complete > 0
+                    if run.complete and not run.starts.read_text():
+                        before_start += 1
+                        longest *= 1.1
             lost += run.lost()
         if status or not run.equals(calm):
             differing.append(f"{run.folder.name}: status {status}, {run.errors.read_text()[-500:]}")
+        longest *= 0.8
         warned = run.errors.read_text()
         lost += [warned] if warned else []
         print(f"run {runs}: {killed} kills so far, {during_write} in a write, {len(lost)} lost", flush=True)
