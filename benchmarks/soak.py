@@ -3,10 +3,10 @@
     python benchmarks/soak.py [--kills 200] [--steps 400] [--seed 0] [--out soak.json]
 
 A small run on the CPU writes checkpoints almost without pause. Its process gets SIGKILL at a random moment: while it
-reads its folder, trains, tests or writes. `epass train --resume` goes on each time. A run that ends before its next kill
-is compared with an undisturbed one, byte by byte, and the next run begins, until there were as many kills as wanted; the
-last one may end in peace. How long a process may live at most follows the speed of the machine: shorter after a run
-that ended, longer after a process that had not even read its checkpoint.
+reads its folder, trains, tests or writes. `epass train --resume` goes on each time. A run that ends before its next
+kill is compared with an undisturbed one, byte by byte, and the next run begins, until there were as many kills as
+wanted; the last one may end in peace. How long a process may live at most follows the speed of the machine: shorter
+after a run that ended, longer after a process that had not even read its checkpoint.
 
 Each training process is forked from this one, which has imported everything: most kills would otherwise hit that.
 What a kill cannot show is a power cut, in which the system, too, forgets what it has not yet written.

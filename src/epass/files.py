@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -20,18 +20,19 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
                 os.fsync(file.fileno())
             partial.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is read-only by now: the first error is the one to tell
+            partial.unlink(missing_ok=True)
         raise
     force_to_disk(path.parent)  # the new name itself must survive a power cut
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error of the system name the file. A full disk is noticed by a write, which knows only a number."""
+    """Let an error of the system name the file. A write to a full disk knows only a number, an opening a part."""
     try:
         yield
     except OSError as problem:
-        if problem.errno is not None and problem.filename is None:
+        if problem.errno is not None:
             problem.filename = as_text(path)
         raise
 

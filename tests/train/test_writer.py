@@ -79,9 +79,13 @@ def test_what_went_wrong_is_raised_by_the_next_call_once(call: str) -> None:
 def test_an_error_of_the_training_goes_first_but_a_stop_hides_nothing(
     error: type[BaseException], raised: type[BaseException]
 ) -> None:
-    with pytest.raises(raised), Writer(NEVER) as writer:
-        writer.start(fail)
-        raise error
+    def use() -> None:
+        with Writer(NEVER) as writer:
+            writer.start(fail)
+            raise error
+
+    with pytest.raises(raised):
+        use()
 
 
 def test_time_is_counted_from_the_last_write_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +126,7 @@ def steps_saved(minutes: float, *, start: int = 0, stop_at: int = 5) -> tuple[li
 
         feed = saving_between_steps(fed.append, stop, start, save, writer)
         with pytest.raises(KeyboardInterrupt):
-            for step in range(start, 10):
-                feed(step)
+            list(map(feed, range(start, 10)))
     return saved, fed
 
 
@@ -140,13 +143,13 @@ def test_a_stop_is_not_hidden_by_a_state_that_cannot_be_kept_but_by_a_disk_that_
     def ruined() -> None:
         raise NotFiniteError
 
+    def use(write: Callable[[], None]) -> None:
+        with Writer(NEVER) as writer:
+            saving_between_steps(lambda step: step, stop, 0, lambda step: writer.start(write), writer)(1)
+
     for write, raised in ((ruined, KeyboardInterrupt), (fail, OSError)):
-        with pytest.raises(raised), Writer(NEVER) as writer:
-
-            def save(step: int, write: Callable[[], None] = write, writer: Writer = writer) -> None:
-                writer.start(write)
-
-            saving_between_steps(lambda step: step, stop, 0, save, writer)(1)
+        with pytest.raises(raised):
+            use(write)
 
 
 def test_a_snapshot_does_not_follow_what_it_was_taken_of() -> None:
@@ -174,11 +177,8 @@ def test_without_room_for_a_copy_on_the_device_it_is_taken_at_once(monkeypatch: 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_the_copy_is_that_of_its_moment() -> None:
     tensor = torch.zeros(1 << 22, device="cuda")
-    mixed = {
-        "a": tensor,
-        "b": torch.arange(3),
-        "c": torch.randn(8, 3, 5, 5, device="cuda").to(memory_format=torch.channels_last),
-    }
+    planes = torch.randn(8, 3, 5, 5, device="cuda").to(memory_format=torch.channels_last)
+    mixed = {"a": tensor, "b": torch.arange(3), "c": planes}
     for number in range(1, 6):
         tensor += 1
         snapshot = Snapshot(mixed)

@@ -155,7 +155,9 @@ def carry_out(
         if problem.filename is None or problem.strerror is None or not home.exists():
             raise
         again = line_to_go_on(request, home, device)
-        complain(f"{problem.strerror}: '{problem.filename}'. {what_is_kept(home)}; mend this, then continue with {again}")
+        complain(
+            f"{problem.strerror}: '{problem.filename}'. {what_is_kept(home)}; mend this, then continue with {again}"
+        )
         raise typer.Exit(1) from None
 
 
