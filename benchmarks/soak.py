@@ -3,10 +3,11 @@
     python benchmarks/soak.py [--kills 200] [--steps 400] [--seed 0] [--out soak.json]
 
 A small run on the CPU writes checkpoints almost without pause. Its process gets SIGKILL at a random moment: while it
-reads its folder, trains, tests or writes. `epass train --resume` goes on each time. A run that ends before its next
-kill is compared with an undisturbed one, byte by byte, and the next run begins, until there were as many kills as
-wanted; the last one may end in peace. How long a process may live at most follows the speed of the machine: shorter
-after a run that ended, longer after a process that had not even read its checkpoint.
+reads its folder, trains, tests or writes; a part of the kills waits for a checkpoint that is half written. `epass train
+--resume` goes on each time. A run that ends before its next kill is compared with an undisturbed one, byte by byte, and
+the next run begins, until there were as many kills as wanted; the last one may end in peace. How long a process may
+live at most follows the speed of the machine: shorter after a run that ended, longer after a process that had not even
+read its checkpoint.
 
 Each training process is forked from this one, which has imported everything: most kills would otherwise hit that.
 What a kill cannot show is a power cut, in which the system, too, forgets what it has not yet written.
@@ -22,7 +23,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +68,7 @@ report_every = 5
 evaluate_every = 35
 checkpoint_minutes = 1e-4
 """
+AIMED = 0.3  # of the kills wait for the next moment in which a checkpoint is half written
 BYTES = ("model.safetensors", "predictions.npz", "model.json", "recipe.toml")
 
 
@@ -122,9 +126,9 @@ class Run:
         self.complete = step
         return found
 
-    def writing(self) -> bool:
-        """Whether a checkpoint was half written when the process died."""
-        return any((self.folder / "checkpoints").glob(".step-*.part"))
+    def writing(self, number: int) -> bool:
+        """Whether there is half a checkpoint of this process."""
+        return any((self.folder / "checkpoints").glob(f".step-*.{number}.part"))
 
     def rows(self) -> list[dict[str, Any]]:
         """The metrics, without the time that a computer took."""
@@ -147,10 +151,10 @@ def train(folder: Path, *how: str) -> int:
     return 0
 
 
-def ends_within(number: int, seconds: float) -> int | None:
-    """The status of a process that ends by itself in this time; None of one that does not."""
+def ends_within(number: int, seconds: float, until: Callable[[], bool] = lambda: False) -> int | None:
+    """The status of a process that ends by itself in this time, or before `until`; None of one that does not."""
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline:
+    while time.perf_counter() < deadline and not until():
         ended, status = os.waitpid(number, os.WNOHANG)
         if ended:
             return status
@@ -179,13 +183,15 @@ def soak(kills: int, seed: int, steps: int, home: Path) -> dict[str, Any]:
             resumes += run.folder.exists() and (run.folder / "recipe.toml").exists()
             number = run.start()
             status = ends_within(number, rng.uniform(0, longest) if killed < kills else 600)
+            if status is None and rng.random() < AIMED:
+                status = ends_within(number, longest, until=partial(run.writing, number))
             if status is None:
                 os.kill(number, signal.SIGKILL)
                 status = os.waitpid(number, 0)[1]
                 if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                     status = None
                     killed += 1
-                    during_write += run.writing()
+                    during_write += run.writing(number)
                     if run.complete and not run.starts.read_text():
                         before_start += 1
                         longest *= 1.1
