@@ -127,6 +127,8 @@ def test_a_run_that_dies_between_reports_goes_on_from_its_last_checkpoint_exactl
     with pytest.raises(MemoryError):
         train(TIMED, tmp_path / "run", digits, experiment=experiment)
     assert steps(tmp_path / "run")[0] == at, "the error waited for the writer"
+    for name in (".model.safetensors.123.part", "checkpoints/.step-00000009.safetensors.123.part"):
+        (tmp_path / "run" / name).write_bytes(b"what a kill in the middle of a write leaves behind")
     train(TIMED, tmp_path / "run", digits, resume=True)
     assert_same(tmp_path / "run", undisturbed)
 
@@ -300,6 +302,7 @@ def test_a_write_that_is_refused_ends_the_run_at_the_next_step_and_names_the_fil
     assert refused.value.filename == str(folder / "checkpoints" / "step-00000006.safetensors")
     assert steps(folder) == [3]
     assert not list(folder.rglob("*.part"))
+    assert not (folder / "results.json").exists()
     train(PLAIN, folder, digits, resume=True)
     assert_same(folder, undisturbed)
 
