@@ -295,6 +295,8 @@ def test_a_write_that_is_refused_ends_the_run_at_the_next_step_and_names_the_fil
     reports = run(PLAIN, folder, experiment=build(PLAIN, CPU, digits))
     while next(reports).step < 4:
         pass
+    while not checkpoints(folder / "checkpoints"):  # the first one is being written beside the steps
+        time.sleep(0.001)
     file_size(size // 2)
     with pytest.raises(OSError, match="File too large") as refused:
         list(reports)
