@@ -835,11 +835,12 @@ def test_rows_are_on_disk_before_the_checkpoint_that_counts_on_them(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    save, sync = running.save_checkpoint, running.RunFolder.sync_metrics
-    monkeypatch.setattr(running, "save_checkpoint", lambda *given: order.append("checkpoint") or save(*given))
+    write, sync = running.write_checkpoint, running.RunFolder.sync_metrics
+    monkeypatch.setattr(running, "write_checkpoint", lambda *given: order.append("checkpoint") or write(*given))
     monkeypatch.setattr(running.RunFolder, "sync_metrics", lambda home: order.append("rows") or sync(home))
     reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
     assert next(reports).step == 2
     assert order == [], "a report alone waits for no disk"
     assert next(reports).step == 3
+    reports.close()  # waits for the writer
     assert order == ["rows", "checkpoint"]

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """Write under a temporary name beside `path`, force it to disk, then rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        partial.unlink(missing_ok=True)  # whatever lies under that name, we do not write through it
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        with naming(path):
+            partial.unlink(missing_ok=True)  # whatever lies under that name, we do not write through it
+            with partial.open("xb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is read-only by now: the first error is the one to tell
+            partial.unlink(missing_ok=True)
         raise
     force_to_disk(path.parent)  # the new name itself must survive a power cut
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system name the file. A write to a full disk knows only a number, an opening a part."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno is not None:
+            problem.filename = as_text(path)
+        raise
 
 
 def as_text(name: str | Path) -> str:
@@ -31,6 +47,7 @@ def force_to_disk(path: Path) -> None:
     """Wait until what was written to a file, or the names in a folder, will survive a power cut."""
     number = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        with naming(path):
+            os.fsync(number)
     finally:
         os.close(number)

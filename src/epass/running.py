@@ -16,9 +16,10 @@ from .methods import PRETRAINING
 from .models import learned_without_labels
 from .recipe import Recipe, differences, read_recipe
 from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
-from .train.checkpoint import Unreported, restore_newest, save_checkpoint, saving_when_stopped
+from .train.checkpoint import Unreported, restore_newest, write_checkpoint
 from .train.loop import Report, train
 from .train.window import NotFiniteError, Window
+from .train.writer import Snapshot, Writer, saving_between_steps
 
 
 def run(
@@ -46,10 +47,11 @@ def run(
     """
     experiment = experiment or build(recipe, choose_device(device))
     home = RunFolder(folder)
-    with home.hold(), closing(experiment.feed):
+    with home.hold(), closing(experiment.feed), Writer(experiment.plan.checkpoint_minutes) as writer:
         start, unreported = 0, Unreported(Window(0))
         if resume and home.exists():
             check_same(recipe, home)
+            home.sweep()
             start = restore_newest(home.checkpoints, experiment.progress, unreported)
             home.truncate_metrics(start)
         else:
@@ -62,11 +64,17 @@ def run(
 
         def save(step: int) -> None:
             unreported.seconds = spent + time.perf_counter() - started
-            home.sync_metrics()
-            save_checkpoint(home.checkpoints, experiment.progress, step, unreported)
+            writer.wait()  # so that there is one copy at most
+            copy = Snapshot(experiment.progress.tensors() | unreported.tensors())
+
+            def write() -> None:
+                home.sync_metrics()
+                write_checkpoint(home.checkpoints, step, copy.fetch())
+
+            writer.start(write)
 
         work, feed = experiment.pipeline
-        feed = saving_when_stopped(feed, stop, start, save)
+        feed = saving_between_steps(feed, stop, start, save, writer)
         for report in train(work, feed, experiment.optimizer, experiment.plan, start=start, window=unreported.window):
             values = dict(report.values)
             if experiment.plan.evaluates_after(report.step):
@@ -83,6 +91,7 @@ def run(
             if experiment.plan.evaluates_after(report.step):
                 save(report.step)
             yield Report(report.step, values)
+        writer.wait()
         finish(experiment, home)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -13,7 +14,16 @@ from epass.method import Method
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
-from epass.train.checkpoint import KEPT, Progress, checkpoints, read_checkpoint, restore_newest, save_checkpoint
+from epass.train.checkpoint import (
+    KEPT,
+    TYPES,
+    Progress,
+    checkpoints,
+    packed,
+    read_checkpoint,
+    restore_newest,
+    save_checkpoint,
+)
 from epass.train.optimizer import make_optimizer
 from epass.train.schedule import Plan
 from epass.train.step import Step, make_step
@@ -73,6 +83,19 @@ def test_every_part_of_a_run_is_in_the_file(tmp_path: Path, optimizer: str, keys
     wanted |= {f"optimizer.{name}.{key}" for name, _ in progress.method.named_parameters() for key in keys}
     assert set(tensors) == wanted
     assert "method.net.backbone.1.running_mean" in wanted
+
+
+def test_the_library_reads_every_type_and_shape_and_finds_it_aligned(tmp_path: Path) -> None:
+    tensors = {f"a {kind}": torch.arange(6).reshape(2, 3).to(kind) for kind in reversed(TYPES)}
+    tensors |= {"scalar": torch.tensor(2.5), "nothing": torch.zeros(0, 3), "Ümlaut": torch.ones(1)}
+    data = b"".join(packed(tensors, {"step": "1", "checksum": "2"}))
+    (tmp_path / "file").write_bytes(data)
+    with safe_open(tmp_path / "file", framework="pt") as file:
+        assert file.metadata() == {"step": "1", "checksum": "2"}
+        assert difference(tensors, {name: file.get_tensor(name) for name in file.keys()}) is None  # noqa: SIM118
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    assert all((start + header[name]["data_offsets"][0]) % tensors[name].element_size() == 0 for name in tensors)
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:

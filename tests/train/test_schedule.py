@@ -93,6 +93,13 @@ def test_rates_have_the_right_sign(name: str, value: float) -> None:
         Plan(**{"steps": 5, name: value})
 
 
+@pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan])
+def test_checkpoints_take_some_time(minutes: float) -> None:
+    with pytest.raises(InputError, match=r"plan\.checkpoint_minutes must be above 0, not"):
+        Plan(steps=5, checkpoint_minutes=minutes)
+    assert Plan(steps=5).checkpoint_minutes == 10
+
+
 @pytest.mark.parametrize("name", ["momentum", "average_momentum"])
 @pytest.mark.parametrize("value", [-0.1, 1.0])
 def test_momenta_lie_between_zero_and_one(name: str, value: float) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +20,8 @@ from ..cpu import keep_freed_memory
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder, load_run
 from .progress import overall
-from .screen import duration, percent, screen, show_table
+from .screen import complain, duration, percent, screen, show_table
+from .stopping import exit_code, stop_signals
 
 if TYPE_CHECKING:
     from ..report import Group, Spread
@@ -60,7 +63,15 @@ def demo(
         f"{len(CONTENDERS)} ways of training, {seeds} seed{'s' * (seeds != 1)} each."
     )
     started = time.perf_counter()
-    train_all(recipes, console)
+    try:
+        with stop_signals():
+            train_all(recipes, console)
+    except KeyboardInterrupt as stopped:
+        complain(f"finished runs are in {out}; the same command starts over.", "Stopped")
+        raise typer.Exit(exit_code(stopped)) from None
+    except BrokenProcessPool:
+        complain("A training process was killed, perhaps for lack of memory; the same command starts over.")
+        raise typer.Exit(1) from None
     show_outcome(list(recipes), labels, time.perf_counter() - started, out, console)
 
 
@@ -75,7 +86,12 @@ def train_all(recipes: dict[Path, Recipe], console: Console) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     total = sum(recipe.plan["steps"] for recipe in recipes.values())
     with (
-        ProcessPoolExecutor(min(cores, len(recipes)), multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(
+            min(cores, len(recipes)),
+            multiprocessing.get_context("spawn"),
+            initializer=signal.signal,  # Ctrl-C reaches all processes: this one ends the others
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        ) as pool,
         overall(console) as bar,
     ):
         task = bar.add_task("training", total=total)
@@ -92,7 +108,9 @@ def train_all(recipes: dict[Path, Recipe], console: Console) -> None:
                     future.result()
                     console.print(Text(f"  {describe_run(folder)}"))
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
             raise
 
 

@@ -165,11 +165,29 @@ def carry_out(
             follow(experiment, home, resume, force, loggers, seconds_per_step, console, stop)
         finish(experiment, home, console)
     except KeyboardInterrupt as stopped:
-        command = "pretrain" if request.pretrain else "train"
-        again = shlex.join(["epass", command, "--resume", "--out", str(home.path)])
-        device_flag = "" if device == "auto" else f" --device {device}"
-        complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
+        again = line_to_go_on(request, home, device)
+        complain(f"continue with {again}" if home.exists() else "nothing was written yet.", "Stopped")
         raise typer.Exit(exit_code(stopped)) from None
+    except OSError as problem:  # a full disk, a folder that became read-only
+        if problem.filename is None or problem.strerror is None or not home.exists():
+            raise
+        again = line_to_go_on(request, home, device)
+        complain(
+            f"{problem.strerror}: '{problem.filename}'. {what_is_kept(home)}; mend this, then continue with {again}"
+        )
+        raise typer.Exit(1) from None
+
+
+def line_to_go_on(request: Request, home: RunFolder, device: str) -> str:
+    """What to type to continue a run."""
+    command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
+    return shlex.join([*command, *(() if device == "auto" else ("--device", device))])
+
+
+def what_is_kept(home: RunFolder) -> str:
+    """Where a run is that failed, and whether it can be continued in the middle."""
+    kept = any(home.checkpoints.glob("step-*"))
+    return f"The run is in '{home.path}', {'its last good checkpoint is kept' if kept else 'it had no checkpoint yet'}"
 
 
 def steps_kept(home: RunFolder) -> int:
@@ -272,9 +290,7 @@ def follow(
             for report in logged(reports, loggers, home.path, experiment.recipe.flat()):
                 watch(report)
     except NotFiniteError as problem:
-        kept = any(home.checkpoints.glob("step-*"))
-        state = "its last good checkpoint is kept" if kept else "it had no checkpoint yet"
-        complain(f"{problem} The run is in '{home.path}', {state}; a lower plan.lr may help.")
+        complain(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.")
         raise typer.Exit(1) from None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..files import force_to_disk, write_atomically
+from ..files import force_to_disk, naming, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .lock import LOCK, locked
 
@@ -112,7 +112,8 @@ class RunFolder:
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line; whoever reads the file meanwhile sees whole lines, except perhaps the last."""
         line = json.dumps(to_json(row), ensure_ascii=False, allow_nan=False)
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        path = self.path / METRICS
+        with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
 
@@ -157,15 +158,19 @@ class RunFolder:
             if path.is_symlink():
                 raise InputError(f"'{path}' is a link to '{path.readlink()}': put a copy of what it leads to there.")
 
+    def sweep(self) -> None:
+        """Remove what crashes in the middle of a write left behind; the folder is ours alone."""
+        _unlink_all(self.checkpoints.glob(f".{CHECKPOINT}.*.part"))
+        _unlink_all(part for name in FILES for part in self.path.glob(f".{name}.*.part"))
+
     def _clear(self) -> None:
+        self.sweep()
         if self.checkpoints.is_dir():
             _unlink_all(self.checkpoints.glob(CHECKPOINT))
-            _unlink_all(self.checkpoints.glob(f".{CHECKPOINT}.*.part"))
             if not any(self.checkpoints.iterdir()):
                 self.checkpoints.rmdir()
         for name in reversed(FILES):  # what makes it a run goes last, so that a kill in between leaves a run
             (self.path / name).unlink(missing_ok=True)
-            _unlink_all(self.path.glob(f".{name}.*.part"))  # left behind by a crash in the middle of a write
 
 
 def to_json(value: Any) -> Any:

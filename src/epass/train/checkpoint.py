@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import InputError
@@ -22,11 +20,21 @@ from ..method import Method
 from ..parts.teacher import Average
 from .window import NotFiniteError, Window
 
-T = TypeVar("T")
-
 KEPT = 3  # the newest files that stay on disk
 UNREPORTED = "unreported."
-SECONDS = f"{UNREPORTED}seconds"
+TOTAL, FINITE, SECONDS = (f"{UNREPORTED}{name}" for name in ("total", "finite", "seconds"))
+TYPES = {  # in the words of safetensors
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 @dataclass(frozen=True)
@@ -58,15 +66,15 @@ class Unreported:
         if self.window.total is None or self.window.finite is None:
             return {}
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
-        return {f"{UNREPORTED}total": self.window.total, f"{UNREPORTED}finite": self.window.finite, SECONDS: seconds}
+        return {TOTAL: self.window.total, FINITE: self.window.finite, SECONDS: seconds}
 
     def restore(self, step: int, tensors: dict[str, Tensor], device: torch.device) -> None:
         """Go on from the tensors of a checkpoint after `step` steps; with none of them, a report came last."""
         self.window.clear(step)
         self.seconds = 0.0
         if tensors:
-            self.window.total = tensors[f"{UNREPORTED}total"].to(device)
-            self.window.finite = tensors[f"{UNREPORTED}finite"].to(device)
+            self.window.total = tensors[TOTAL].to(device)
+            self.window.finite = tensors[FINITE].to(device)
             self.window.count = int(self.window.finite.max())  # all are equal: what is not finite is not saved
             self.window.start = step - self.window.count
             self.seconds = float(tensors[SECONDS])
@@ -74,38 +82,42 @@ class Unreported:
 
 def save_checkpoint(folder: Path, progress: Progress, step: int, unreported: Unreported | None = None) -> Path:
     """Write the state after `step` steps and forget all but the newest files."""
-    folder.mkdir(parents=True, exist_ok=True)
     state = progress.tensors() | (unreported.tensors() if unreported else {})
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return write_checkpoint(folder, step, {name: tensor.detach().cpu() for name, tensor in state.items()})
+
+
+def write_checkpoint(folder: Path, step: int, state: Mapping[str, Tensor]) -> Path:
+    """Write the tensors of a state, which are on the CPU, and forget all but the newest files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
+        # the sums of the losses come first; a metric may be no number, and a report says so
+        if not (tensor[: len(tensors[FINITE])] if name == TOTAL else tensor).isfinite().all():
             raise NotFiniteError(f"'{name}' was no longer finite at step {step}.")
     path = folder / f"step-{step:08d}.safetensors"
-    write_atomically(path, save(tensors, {"step": str(step), "checksum": checksum(step, tensors)}))
+    write_atomically(path, *packed(tensors, {"checksum": checksum(step, tensors), "step": str(step)}))
     for old in checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)
     return path
 
 
-def saving_when_stopped(
-    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None]
-) -> Callable[[int], T]:
-    """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
+def packed(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """A safetensors file in pieces: the same bytes every time, and no second copy of the tensors.
 
-    A step asks for its batch before it changes anything, so this is where the state is that of whole steps.
+    The library's own writer orders the facts at random and keeps all other threads waiting while it copies.
     """
-
-    def feed_or_stop(step: int) -> T:
-        try:
-            stop()
-            return feed(step)
-        except BaseException:
-            if step > start:
-                with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
-                    save(step)
-            raise
-
-    return feed_or_stop
+    header: dict[str, object] = {"__metadata__": dict(facts)}
+    order, end = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)), 0  # keeps all aligned
+    for name in order:
+        tensor, start = tensors[name], end
+        end += tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little")
+    yield text
+    for name in order:
+        yield _bytes(tensors[name])
 
 
 def restore_newest(folder: Path, progress: Progress, unreported: Unreported | None = None) -> int:
@@ -160,5 +172,9 @@ def checksum(step: int, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(str(step).encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy().data)
+        digest.update(_bytes(tensors[name]))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().data

@@ -29,6 +29,7 @@ class Plan:
     layer_decay: float = 1.0  # of the learning rate, from each layer of the network to the one before it
     report_every: int = 100
     evaluate_every: int = 1000
+    checkpoint_minutes: float = 10.0  # at most between two checkpoints; every test writes one, too
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"  # only where there is CUDA; it takes a minute or two at the start
 
@@ -42,6 +43,8 @@ class Plan:
             raise InputError(f"plan.drops are shares of the run between 0 and 1, not {self.drops}.")
         if (self.schedule == "drops") != bool(self.drops):
             raise InputError('plan.drops and schedule "drops" need each other: use plan.drops=[0.6,0.8], or neither.')
+        if not self.checkpoint_minutes > 0:
+            raise InputError(f"plan.checkpoint_minutes must be above 0, not {self.checkpoint_minutes}.")
         if not 0 < self.layer_decay <= 1:
             raise InputError(f"plan.layer_decay lies above 0 and not above 1, not at {self.layer_decay}.")
         if not 0 <= self.warmup_steps < self.steps:

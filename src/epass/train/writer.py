@@ -1,0 +1,121 @@
+"""Checkpoints beside the training: a copy is taken between two steps, and a thread writes it while steps go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from .window import NotFiniteError
+
+T = TypeVar("T")
+
+
+class Snapshot:
+    """A copy of tensors as they are now. On CUDA it is taken on the device, and fetched while steps go on."""
+
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
+        try:
+            self.tensors = {name: _copy(tensor) for name, tensor in state.items()}
+        except torch.OutOfMemoryError:  # no room for a second one: the training waits for the transfer
+            self.tensors = {name: tensor.detach().cpu() for name, tensor in state.items()}
+        device = next((tensor.device for tensor in self.tensors.values() if tensor.is_cuda), None)
+        self.taken = None if device is None else torch.cuda.current_stream(device).record_event()
+
+    def fetch(self) -> dict[str, Tensor]:
+        """The copy on the CPU."""
+        if self.taken is None:
+            return self.tensors
+        stream = torch.cuda.Stream(next(tensor.device for tensor in self.tensors.values() if tensor.is_cuda))  # type: ignore[no-untyped-call]
+        stream.wait_event(self.taken)
+        with torch.cuda.stream(stream):
+            fetched = {name: _to_host(tensor) for name, tensor in self.tensors.items()}
+        stream.synchronize()
+        return fetched
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone() if tensor.is_cuda else tensor.detach().to("cpu", copy=True)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    if not tensor.is_cuda:
+        return tensor
+    return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+
+
+class Writer:
+    """A thread for one write at a time. What goes wrong in it is raised by the next call from the training.
+
+    Args:
+        minutes: How long to train between two checkpoints.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[object] | None = None
+        self._last = time.perf_counter()  # a clock that nobody sets
+
+    def start(self, write: Callable[[], object]) -> None:
+        """Have something written, after what is being written now."""
+        self.wait()
+        self._writing, self._last = self._pool.submit(write), time.perf_counter()
+
+    def wait(self) -> None:
+        """Until nothing is being written any more."""
+        if self._writing is not None:
+            wait([self._writing])
+            ended, self._writing = self._writing, None
+            ended.result()
+
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint. While one is being written, it is not."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+        return self._writing is None and time.perf_counter() - self._last >= 60 * self.minutes
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.wait()
+        except Exception:
+            if not isinstance(error, Exception):  # else that one came first
+                raise
+        finally:
+            self._pool.shutdown(wait=self._writing is None)  # it is not, where a second signal ended the waiting
+
+
+def saving_between_steps(
+    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None], writer: Writer
+) -> Callable[[int], T]:
+    """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
+
+    So they are when it is time for a checkpoint. A step asks for its batch before it changes anything, so this is where
+    the state is that of whole steps.
+    """
+
+    def feed_or_stop(step: int) -> T:
+        if writer.is_due() and step > start:
+            save(step)
+        try:
+            stop()
+            return feed(step)
+        except BaseException:
+            if step > start:
+                with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
+                    save(step)
+                    writer.wait()
+            raise
+
+    return feed_or_stop
