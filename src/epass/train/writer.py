@@ -106,7 +106,8 @@ def saving_between_steps(
     """
 
     def feed_or_stop(step: int) -> T:
-        if writer.is_due() and step > start:
+        due = writer.is_due() and step > start
+        if due:
             save(step)
         try:
             stop()
@@ -114,7 +115,8 @@ def saving_between_steps(
         except BaseException:
             if step > start:
                 with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
-                    save(step)
+                    if not due:
+                        save(step)
                     writer.wait()
             raise
 
