@@ -3,6 +3,7 @@
 from .accuracy import score
 from .calibration import Reliability, bin_by_confidence, reliability
 from .confusion import confusion
+from .maps import tsne_map
 from .open_set import open_set_accuracy
 from .temperature import CrossFit, cross_fit_temperature, fit_temperature
 
@@ -16,4 +17,5 @@ __all__ = [
     "open_set_accuracy",
     "reliability",
     "score",
+    "tsne_map",
 ]

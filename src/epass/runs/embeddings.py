@@ -1,0 +1,50 @@
+"""What a run keeps of some test images, so that figures can show them without the data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .folder import EMBEDDINGS, RunFolder
+
+
+class Embeddings(NamedTuple):
+    """Evenly chosen test images as the trained model sees them, and its most confident mistakes."""
+
+    index: NDArray[np.int64]  # (n,) positions among the test images
+    features: NDArray[np.float16]  # (n, D) of the backbone
+    embedding: NDArray[np.float16] | None  # (n, d) of the projectors, where the method has some
+    thumbnails: NDArray[np.uint8]  # (n, C, h, w)
+    mistakes: NDArray[np.int64]  # (m,) positions of the mistakes, the most confident first
+    mistake_thumbnails: NDArray[np.uint8]  # (m, C, h, w)
+
+
+def write_embeddings(home: RunFolder, found: Embeddings) -> None:
+    """Write the arrays that are there."""
+    arrays: dict[str, NDArray[Any]] = {
+        name: value for name, value in found._asdict().items() if value is not None
+    }
+    home.write_tensors(EMBEDDINGS, arrays, {"format": "epass"})
+
+
+def load_embeddings(folder: Path) -> Embeddings | None:
+    """What a run kept; None if it has not ended, or was made before this was kept."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = folder / EMBEDDINGS
+    if not path.is_file():
+        return None
+    try:
+        found = Embeddings(**{"embedding": None, **load(path.read_bytes())})
+    except (SafetensorError, ValueError, TypeError) as problem:
+        raise InputError(f"'{path}' is damaged: {problem}.") from problem
+    images, mistakes = len(found.index), len(found.mistakes)
+    rows = (found.features, found.thumbnails, *([] if found.embedding is None else [found.embedding]))
+    if {len(part) for part in rows} != {images} or len(found.mistake_thumbnails) != mistakes:
+        raise InputError(f"'{path}' is damaged: its arrays do not fit together.")
+    return found
