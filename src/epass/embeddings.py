@@ -33,7 +33,7 @@ def keep_embeddings(experiment: Experiment, home: RunFolder, net: nn.Module, log
     kept = evenly(len(index), MOST_BYTES // bytes_each)
     mistakes = most_confident_mistakes(logits, test.labels)
     found = Embeddings(
-        index=index[kept].numpy(),
+        chosen=index[kept].numpy(),
         features=_half(features.cpu()[kept]),
         embedding=None if embedding is None else _half(embedding.cpu()[kept]),
         thumbnails=small[kept].numpy(),
@@ -72,7 +72,7 @@ def thumbnails(pixels: Tensor, side: int) -> Tensor:
     if longer <= side or not len(pixels):
         return pixels
     size = [max(1, round(length * side / longer)) for length in (height, width)]
-    chunks = [F.interpolate(chunk.float(), size, mode="bilinear", antialias=True) for chunk in pixels.split(256)]
+    chunks = [F.interpolate(chunk.float(), size, mode="bilinear", antialias=True) for chunk in torch.split(pixels, 256)]
     return torch.cat([chunk.round().clamp(0, 255).byte() for chunk in chunks])
 
 

@@ -15,7 +15,7 @@ from .folder import EMBEDDINGS, RunFolder
 class Embeddings(NamedTuple):
     """Evenly chosen test images as the trained model sees them, and its most confident mistakes."""
 
-    index: NDArray[np.int64]  # (n,) positions among the test images
+    chosen: NDArray[np.int64]  # (n,) positions among the test images
     features: NDArray[np.float16]  # (n, D) of the backbone
     embedding: NDArray[np.float16] | None  # (n, d) of the projectors, where the method has some
     thumbnails: NDArray[np.uint8]  # (n, C, h, w)
@@ -25,9 +25,7 @@ class Embeddings(NamedTuple):
 
 def write_embeddings(home: RunFolder, found: Embeddings) -> None:
     """Write the arrays that are there."""
-    arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in found._asdict().items() if value is not None
-    }
+    arrays: dict[str, NDArray[Any]] = {name: value for name, value in found._asdict().items() if value is not None}
     home.write_tensors(EMBEDDINGS, arrays, {"format": "epass"})
 
 
@@ -40,11 +38,12 @@ def load_embeddings(folder: Path) -> Embeddings | None:
     if not path.is_file():
         return None
     try:
-        found = Embeddings(**{"embedding": None, **load(path.read_bytes())})
+        arrays: dict[str, Any] = {"embedding": None, **load(path.read_bytes())}
+        found = Embeddings(**arrays)
     except (SafetensorError, ValueError, TypeError) as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
-    images, mistakes = len(found.index), len(found.mistakes)
-    rows = (found.features, found.thumbnails, *([] if found.embedding is None else [found.embedding]))
-    if {len(part) for part in rows} != {images} or len(found.mistake_thumbnails) != mistakes:
+    images, mistakes = len(found.chosen), len(found.mistakes)
+    rows = {len(part) for part in (found.features, found.embedding, found.thumbnails) if part is not None}
+    if rows != {images} or len(found.mistake_thumbnails) != mistakes:
         raise InputError(f"'{path}' is damaged: its arrays do not fit together.")
     return found
