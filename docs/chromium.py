@@ -60,6 +60,7 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # no window has the focus here
 
     def __enter__(self) -> Chromium:
         return self

@@ -39,8 +39,9 @@ def _figures(groups: Sequence[Group]) -> Iterator[tuple[str, Draw]]:
     yield "head-similarity", lambda: curves.head_similarity(groups)
     yield "pseudo-labels", lambda: curves.pseudo_labels(groups)
     yield "quantity-quality", lambda: microscope.quantity_against_quality(groups)
-    for group in groups:
-        end = f"-{_file_name(group.label)}" if len(groups) > 1 else ""
+    for position, group in enumerate(groups):
+        # the settings in a label can be many: a number tells groups of the same method apart
+        end = f"-{position}-{_file_name(group.label.partition(' · ')[0])}" if len(groups) > 1 else ""
         for name, draw in _figures_of(shown_run(group)):
             yield name + end, draw
 

@@ -74,7 +74,7 @@ def draw_maps(atlas: Atlas, name: str) -> Drawing:
                 box = {"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 1}
                 axes.text(*center, atlas.classes[label], ha="center", va="center", weight="bold", bbox=box)
             axes.set_title(f"t-SNE of the {title}", loc="left")
-            axes.set(xticks=[], yticks=[], aspect="equal")
+            axes.set(xticks=[], yticks=[], xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
             axes.spines[:].set_visible(False)
         marks = [
             figure.axes[0].scatter([], [], s=20, color=INK, label="right answer"),

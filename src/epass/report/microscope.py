@@ -60,15 +60,15 @@ def pseudo_labels_by_class(run: Run, classes: Sequence[str], name: str) -> Drawi
     steps, used, right = class_history(run)
     if len(classes) != used.shape[1]:
         classes = [str(label) for label in range(used.shape[1])]
-    panels = ((used, "share of the pseudo-labels (%)"), (right, "of these, labeled right (%)"))
+    panels = ((used, "share of the pseudo-labels (%)", "Blues"), (right, "of these, labeled right (%)", "Greens"))
     with house_style():
         figure = new_figure(WIDTH, max(2.6, min(5.4, 1.2 + 0.19 * len(classes))))
         edges = np.concatenate([[0], steps])
-        for axes, (values, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+        for axes, (values, label, colors) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
             axes.patch.set(facecolor="#f1f1f1", edgecolor="#bbbbbb", hatch="////", lw=0)  # no pseudo-label, no quality
             top = 100 if values is right else max(20.0, float(values.max()))
             image = axes.pcolormesh(
-                edges, np.arange(len(classes) + 1), values.T, cmap="Blues", vmin=0, vmax=top, rasterized=True
+                edges, np.arange(len(classes) + 1), values.T, cmap=colors, vmin=0, vmax=top, rasterized=True
             )
             axes.grid(False)
             count_in_steps(axes)

@@ -91,7 +91,7 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
         _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
         *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
         "</section>",
-        "<section><h2>Test images</h2>",
+        f'<section><h2>Test images</h2>\n<p class="note">{MAPS if maps else NO_MAPS}</p>',
         *(_images(group, sprites, maps=maps) for group in groups),
         "</section>",
         "<section><h2>Calibration and confusion</h2>",
@@ -151,7 +151,7 @@ def _images(group: Group, sprites: Sprites, *, maps: bool) -> str:
     run = shown_run(group)
     if run.predictions is None:
         return f'{_heading(group)}\n<p class="missing">{NOT_YET}</p>'
-    atlas = _part(lambda: interactive_maps(atlas_of(run), sprites), MAPS) if maps else _missing(NO_MAPS)
+    atlas = _part(lambda: interactive_maps(atlas_of(run), sprites)) if maps else ""
     return f"""{_heading(group)}
 {atlas}
 <h4>The most confident mistakes</h4>
@@ -211,16 +211,12 @@ def _figure(draw: Callable[[], Drawing], caption: str) -> str:
     return _part(lambda: f"<figure>{draw().svg()}<figcaption>{escape(caption)}</figcaption></figure>")
 
 
-def _part(write: Callable[[], str], note: str = "") -> str:
+def _part(write: Callable[[], str]) -> str:
     """A part of the page or, in its place, the reason why it is not there."""
     try:
-        return write() + (f'\n<p class="note">{escape(note)}</p>' if note else "")
+        return write()
     except (NoDataError, InputError) as reason:
-        return _missing(str(reason))
-
-
-def _missing(reason: str) -> str:
-    return f'<p class="missing">{escape(reason)}</p>'
+        return f'<p class="missing">{escape(str(reason))}</p>'
 
 
 def _prose(sentence: str) -> str:
