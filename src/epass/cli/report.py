@@ -58,7 +58,7 @@ def report(
         complain(warning, "Warning")
     console = screen()
     if figures is not None:
-        written, left_out = write_figures(figures, usable)
+        written, left_out = write_figures(figures, usable, maps=maps)
         for name, reason in left_out.items():
             complain(f"{name}: {reason}", "No figure")
         console.print(Text(f"Figures: {len(written)} in {figures}"), soft_wrap=True)

@@ -45,6 +45,9 @@ def _arrange(data: bytes, width: int) -> Floats:
 
         places = TSNE(perplexity=perplexity, init="pca", random_state=SEED).fit_transform(values)
     else:
-        method = "bh" if len(values) < FEW else "fft"  # whose grid takes its time however few points there are
-        places = TSNE(perplexity=perplexity, random_state=SEED, n_jobs=2, negative_gradient_method=method).fit(values)
+        # The grid of "fft" takes its time however few points there are, and threads wait for each other by spinning.
+        method, threads = ("bh", 1) if len(values) < FEW else ("fft", -1)
+        places = TSNE(perplexity=perplexity, random_state=SEED, n_jobs=threads, negative_gradient_method=method).fit(
+            values
+        )
     return np.asarray(places, dtype=np.float64)

@@ -19,12 +19,12 @@ from .summary import Group, group_runs
 Draw = Callable[[], Drawing]
 
 
-def write_figures(folder: str | Path, runs: Sequence[Run]) -> tuple[list[str], dict[str, str]]:
+def write_figures(folder: str | Path, runs: Sequence[Run], *, maps: bool = True) -> tuple[list[str], dict[str, str]]:
     """Write each figure as SVG, PDF and PNG; the names of those that were drawn, and why others were not."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written, left_out = [], {}
-    for name, draw in _figures(group_runs(runs)):
+    for name, draw in _figures(group_runs(runs), maps=maps):
         try:
             draw()._replace(name=name).save(target)
             written.append(name)
@@ -33,7 +33,7 @@ def write_figures(folder: str | Path, runs: Sequence[Run]) -> tuple[list[str], d
     return written, left_out
 
 
-def _figures(groups: Sequence[Group]) -> Iterator[tuple[str, Draw]]:
+def _figures(groups: Sequence[Group], *, maps: bool) -> Iterator[tuple[str, Draw]]:
     yield "test-error", lambda: curves.error_curves(groups)
     yield "loss-parts", lambda: curves.loss_parts(groups)
     yield "head-similarity", lambda: curves.head_similarity(groups)
@@ -42,14 +42,15 @@ def _figures(groups: Sequence[Group]) -> Iterator[tuple[str, Draw]]:
     for position, group in enumerate(groups):
         # the settings in a label can be many: a number tells groups of the same method apart
         end = f"-{position}-{_file_name(group.label.partition(' · ')[0])}" if len(groups) > 1 else ""
-        for name, draw in _figures_of(shown_run(group)):
+        for name, draw in _figures_of(shown_run(group), maps=maps):
             yield name + end, draw
 
 
-def _figures_of(run: Run) -> Iterator[tuple[str, Draw]]:
+def _figures_of(run: Run, *, maps: bool) -> Iterator[tuple[str, Draw]]:
     """The figures about one run."""
     yield "by-class", lambda: microscope.pseudo_labels_by_class(run, class_names(run), "by-class")
-    yield "map", lambda: draw_maps(atlas_of(run), "map")
+    if maps:
+        yield "map", lambda: draw_maps(atlas_of(run), "map")
     yield "confusion", lambda: diagrams.confusion_matrix(predictions_of(run), class_names(run), "confusion")
     yield "reliability", lambda: diagrams.reliability_diagram(predictions_of(run), "reliability")
     yield "reliability-scaled", lambda: diagrams.reliability_diagram(scale(run).predictions, "reliability-scaled")
