@@ -6,10 +6,12 @@ Without a run it trains one on the digits first, which takes minutes. Chromium m
 from __future__ import annotations
 
 import argparse
+import io
 import tempfile
 from pathlib import Path
 
 from chromium import Chromium, find_chromium
+from PIL import Image
 
 from epass import load_run, read_recipe, run
 from epass.report import group_runs, write_page
@@ -51,19 +53,18 @@ def shoot(browser: Chromium, page: Path, name: str) -> None:
     browser.open(page, width=WIDTH, height=TOP)
     keep(browser.screenshot(), f"report-{name}.png")
     for dark in (False, True):
-        browser.open(page, width=WIDTH, height=TOP, dark=dark)
-        top, bottom = point_at_a_mistake(browser)
-        kind = "dark" if dark else "light"
-        keep(browser.screenshot((0, top, WIDTH, bottom - top)), f"report-{name}-map-{kind}.png")
+        browser.open(page, width=WIDTH, height=2 * TOP, dark=dark)
+        height = point_at_a_mistake(browser)
+        keep(browser.screenshot(), f"report-{name}-map-{'dark' if dark else 'light'}.png", height)
 
 
-def point_at_a_mistake(browser: Chromium) -> tuple[float, float]:
-    """Put the pointer on the most confident mistake of a map; from where to where the map and its mistakes reach."""
+def point_at_a_mistake(browser: Chromium) -> float:
+    """Put the pointer on the most confident mistake of a map; how far the pictures of mistakes reach down the window."""
     spot = browser.evaluate(
         f"""(() => {{
             const atlas = document.querySelector(".atlas"), facts = JSON.parse(atlas.dataset.atlas);
             const maps = atlas.querySelectorAll("svg"), map = maps[maps.length - 1];
-            map.scrollIntoView({{block: "center"}});
+            {SECTION}.scrollIntoView({{block: "start"}});
             const sure = (image) => (facts.labels[image] === facts.predicted[image] ? -1 : facts.confidence[image]);
             const image = facts.labels.map((_, number) => number).sort((one, other) => sure(other) - sure(one))[0];
             const box = map.getBoundingClientRect();
@@ -71,22 +72,17 @@ def point_at_a_mistake(browser: Chromium) -> tuple[float, float]:
             const mistakes = {SECTION}.querySelector(".mistakes") || atlas;
             return {{
                 x: box.left + x / 1000 * box.width, y: box.top + y / 1000 * box.height,
-                top: {SECTION}.getBoundingClientRect().top + scrollY,
-                bottom: mistakes.getBoundingClientRect().bottom + scrollY,
+                bottom: mistakes.getBoundingClientRect().bottom,
             }};
         }})()"""
     )
     browser.move(spot["x"], spot["y"])
-    return spot["top"] - 10, spot["bottom"] + 20
+    return float(spot["bottom"]) + 20
 
 
-def keep(png: bytes, name: str) -> None:
-    """Write a screenshot with as few colors as it needs, which makes it light."""
-    import io
-
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+def keep(png: bytes, name: str, height: float = TOP) -> None:
+    """Write the upper part of a screenshot."""
+    image = Image.open(io.BytesIO(png)).convert("RGB").crop((0, 0, WIDTH, int(height)))
     image.save(IMAGES / name, optimize=True)
     print(f"{IMAGES / name}: {image.width} by {image.height}, {(IMAGES / name).stat().st_size:,} bytes")
 
