@@ -59,12 +59,13 @@ def shoot(browser: Chromium, page: Path, name: str) -> None:
 
 
 def point_at_a_mistake(browser: Chromium) -> float:
-    """Put the pointer on the most confident mistake of a map; how far the pictures of mistakes reach down the window."""
+    """Put the pointer on the most confident mistake of a map; how far down the pictures of mistakes reach."""
     spot = browser.evaluate(
         f"""(() => {{
             const atlas = document.querySelector(".atlas"), facts = JSON.parse(atlas.dataset.atlas);
             const maps = atlas.querySelectorAll("svg"), map = maps[maps.length - 1];
             {SECTION}.scrollIntoView({{block: "start"}});
+            scrollBy(0, -16);
             const sure = (image) => (facts.labels[image] === facts.predicted[image] ? -1 : facts.confidence[image]);
             const image = facts.labels.map((_, number) => number).sort((one, other) => sure(other) - sure(one))[0];
             const box = map.getBoundingClientRect();

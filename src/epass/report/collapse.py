@@ -12,7 +12,6 @@ from .summary import Group, number, seed_of
 
 ONCE, NOW = 0.10, 0.01  # coverage that a run had once, and that it has no more
 SWALLOWED = 0.5  # share of what belongs to the other classes
-LEAST_COVERAGE = 0.01  # below it there are too few pseudo-labels to judge by
 
 
 def lost_coverage(coverage: Sequence[float]) -> tuple[float, float] | None:
@@ -22,20 +21,21 @@ def lost_coverage(coverage: Sequence[float]) -> tuple[float, float] | None:
     return None
 
 
-def swallowing_class(answers: ArrayLike, images: ArrayLike | None = None) -> tuple[int, float] | None:
-    """The class that got half or more of what belongs to the others, and its share of all answers.
+def swallowing_class(used: ArrayLike, images: ArrayLike | None = None) -> tuple[int, float] | None:
+    """The class that got half or more of what belongs to the others, and its share of the pseudo-labels.
 
-    `answers` (C,) says how often each class is the answer, `images` (C,) how many there are of each: equally many, if
-    that is unknown. A class that should have a share e and gets s took (s - e) / (1 - e) of the rest.
+    `used` (C,) says on what share of all unlabeled images each class is the pseudo-label, `images` (C,) how many there
+    are of each: equally many, if that is unknown. A class with a share e of the images and s of the pseudo-labels took
+    (s - e) / (1 - e) of the rest. While it is named less often than it has images, it may just be the easiest one.
     """
-    given = np.asarray(answers, dtype=np.float64)
-    true = np.ones_like(given) if images is None else np.asarray(images, dtype=np.float64)
-    if given.sum() <= 0 or true.sum() <= 0:
+    named = np.asarray(used, dtype=np.float64)
+    true = np.ones_like(named) if images is None else np.asarray(images, dtype=np.float64)
+    if named.sum() <= 0 or true.sum() <= 0:
         return None
-    given, true = given / given.sum(), true / true.sum()
+    given, true = named / named.sum(), true / true.sum()
     taken = np.divide(given - true, 1 - true, out=np.zeros_like(given), where=true < 1)
     worst = int(taken.argmax())
-    return (worst, float(given[worst])) if taken[worst] >= SWALLOWED else None
+    return (worst, float(given[worst])) if taken[worst] >= SWALLOWED and named[worst] > true[worst] else None
 
 
 def warnings_of(groups: Sequence[Group]) -> list[str]:
@@ -52,7 +52,7 @@ def _warnings(run: Run, name: str) -> list[str]:
             f"{100 * lost[1]:.1f} % at the end. A lower threshold or learning rate may help."
         )
     counted = [row for row in run.metrics if row.get("used_by_class")]
-    if counted and sum(counted[-1]["used_by_class"]) >= LEAST_COVERAGE:
+    if counted:
         images = counted[-1].get("images_by_class") or [0.0]
         swallowing = swallowing_class(counted[-1]["used_by_class"], images if sum(images) > 0 else None)
         if swallowing is not None:

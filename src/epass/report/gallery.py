@@ -46,7 +46,7 @@ def interactive_maps(atlas: Atlas, sprites: Sprites) -> str:
         "places": [places.astype(int).flatten().tolist() for places in scaled.values()],
         "labels": answers.labels.tolist(),
         "predicted": answers.predicted.tolist(),
-        "confidence": (100 * answers.confidence).round().astype(int).tolist(),
+        "confidence": (100 * answers.confidence).round(1).tolist(),
         "classes": atlas.classes,
         "columns": sprite.columns,
         "width": sprite.width,
