@@ -47,7 +47,8 @@ ROOMS: dict[str, set[str]] = {
     "models": {"method", "methods", "networks", "parts", "recipe", "runs"},
     "check": {"data", "report"},
     "experiment": BELOW_EXPERIMENT,
-    "running": BELOW_EXPERIMENT | {"experiment"},
+    "embeddings": BELOW_EXPERIMENT | {"experiment"},
+    "running": BELOW_EXPERIMENT | {"experiment", "embeddings"},
     "loggers": {"train.loop"},
     "bench": BELOW_EXPERIMENT | {"experiment"},
     "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
@@ -74,12 +75,13 @@ LIBRARIES: dict[str, set[str]] = {
     "augment": {"torch"},
     "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
     "train": {"torch", "safetensors"},
-    "evaluate": {"torch", "numpy", "sklearn"},
+    "evaluate": {"torch", "numpy", "sklearn", "openTSNE"},
     "runs": {"numpy", "safetensors"},
-    "report": {"numpy", "matplotlib"},
+    "report": {"numpy", "matplotlib", "PIL"},
     "models": {"torch", "safetensors"},
     "check": {"torch", "numpy", "PIL"},
     "experiment": {"torch", "numpy", "safetensors"},
+    "embeddings": {"torch", "numpy"},
     "running": {"torch", "numpy"},
     "loggers": {"torch", "wandb", "mlflow"},
     "bench": {"torch"},
@@ -89,7 +91,17 @@ LIBRARIES: dict[str, set[str]] = {
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
 }
-ONLY_INSIDE_FUNCTIONS = {"wandb", "mlflow", "matplotlib", "sklearn", "PIL", "pyarrow", "timm", "transformers"}
+ONLY_INSIDE_FUNCTIONS = {
+    "matplotlib",
+    "sklearn",
+    "openTSNE",
+    "PIL",
+    "pyarrow",
+    "timm",
+    "transformers",
+    "wandb",
+    "mlflow",
+}
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}

@@ -63,6 +63,7 @@ FILES = {
     "model.json",
     "model.safetensors",
     "predictions.npz",
+    "embeddings.safetensors",
     "recipe.toml",
     "results.json",
     "split.json",
@@ -509,6 +510,12 @@ def test_every_row_of_the_metrics_is_complete_and_finite(finished: tuple[Experim
         assert always | {"head_cosine"} <= row.keys()
         assert tested <= row.keys() if row["step"] in (3, 6, 8) else not tested & row.keys()
         assert not {"used_known", "used_right"} & row.keys()
+        counts = {name: row.pop(name) for name in list(row) if name.endswith("_by_class")}
+        assert bool(counts) == (row["step"] in (3, 6, 8))  # lists are long: at tests only
+        if counts:
+            assert set(counts) == {f"{name}_by_class" for name in ("used", "known", "right", "images")}
+            assert {len(values) for values in counts.values()} == {10}
+            assert sum(counts["used_by_class"]) == pytest.approx(row["coverage"], abs=1e-5)
         assert all(isinstance(value, int | float) and math.isfinite(value) for value in row.values())
         parts = [value for name, value in row.items() if name.startswith("loss_")]
         assert row["loss"] == pytest.approx(sum(parts), abs=1e-6)
@@ -520,7 +527,7 @@ def test_every_row_of_the_metrics_is_complete_and_finite(finished: tuple[Experim
 
 def test_reports_say_what_the_file_says(tmp_path: Path, digits: Dataset) -> None:
     said = [
-        {"step": report.step, **report.values}
+        {"step": report.step, **report.values, **report.by_class}
         for report in run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
     ]
     assert said == timeless(tmp_path / "run")
@@ -717,7 +724,7 @@ def test_a_loss_that_is_no_number_stops_the_run_at_its_last_good_checkpoint(
     assert sentence == f"The loss '{part}' was no longer finite at step {at}."
     assert [read_checkpoint(path)[0] for path in checkpoints(folder / "checkpoints")] == kept
     assert not set(KEPT) & set(files(folder))
-    assert all(math.isfinite(value) for row in rows(folder) for value in row.values())
+    assert all(bool(torch.tensor(value).isfinite().all()) for row in rows(folder) for value in row.values())
     fresh = build(TINY, CPU, digits)
     assert restore_newest(folder / "checkpoints", fresh.progress) == kept[0]
     assert all(tensor.isfinite().all() for tensor in fresh.progress.tensors().values())

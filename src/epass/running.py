@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .data import join, split_text
 from .device import choose_device
+from .embeddings import keep_embeddings
 from .errors import InputError
 from .evaluate import open_set_accuracy, score
 from .experiment import Experiment, build, look, predict
@@ -87,10 +88,11 @@ def run(
                     logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
                     values["valid_error"] = score(logits, kept_back.labels)["error"]
             seconds = round(spent + time.perf_counter() - started, 3)
-            home.append_metrics({"step": report.step, "seconds": seconds, **values})
+            by_class = report.by_class if experiment.plan.evaluates_after(report.step) else {}
+            home.append_metrics({"step": report.step, "seconds": seconds, **values, **by_class})
             if experiment.plan.evaluates_after(report.step):
                 save(report.step)
-            yield Report(report.step, values)
+            yield Report(report.step, values, by_class)
         writer.wait()
         finish(experiment, home)
 
@@ -134,6 +136,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         answers = predict(net, kept_back, dataset, experiment.device)
         validation = (answers.numpy(), kept_back.labels.numpy())
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
+    keep_embeddings(experiment, home, net, logits)
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
     best = min(tested, key=lambda row: row["test_error"])

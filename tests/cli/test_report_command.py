@@ -69,6 +69,41 @@ def test_an_unfinished_run_is_shown(epass: Epass, trained: Trained, tmp_path: Pa
     assert written(tmp_path) == ["report.html"]
 
 
+def test_the_page_has_maps_unless_told_otherwise(epass: Epass, trained: Trained) -> None:
+    assert epass("report", trained.folder).code == 0
+    assert Path("report.html").read_text().count("data-atlas=") == 1
+    assert epass("report", trained.folder, "--no-maps").code == 0
+    assert "data-atlas=" not in Path("report.html").read_text()
+
+
+def test_figures_for_a_paper(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    (folder,) = copies(trained, tmp_path, "old")
+    (folder / "embeddings.safetensors").unlink()  # as in runs of an older version
+
+    answer = epass("report", folder, "--figures", "paper")
+
+    assert answer.code == 0
+    reasons = [line.split(": ")[:2] for line in answer.err.splitlines()]
+    assert reasons == [["No figure", "quantity-quality"], ["No figure", "map"]]  # no pseudo-label was used in six steps
+    assert answer.out.startswith("Figures: 8 in paper\n")
+    assert len(list(Path("paper").iterdir())) == 3 * 8
+    without = epass("report", folder, "--no-maps", "--figures", "paper")
+    assert "No figure: map" not in without.err
+
+
+def test_a_collapse_is_told(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    (folder,) = copies(trained, tmp_path, "lost")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows[0]["coverage"], rows[-1]["coverage"] = 0.5, 0.0
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    answer = epass("report", folder, "--no-maps")
+
+    assert answer.code == 0
+    assert answer.err.startswith("Warning: SimMatch + EPASS (3) stopped using its unlabeled images: ")
+    assert "<b>Warning:</b> SimMatch" in Path("report.html").read_text()
+
+
 def spoil(folder: Path, name: str, content: bytes | None) -> None:
     if content is None:
         (folder / name).unlink()
@@ -137,6 +172,7 @@ def test_a_folder_of_runs_and_one_that_is_not_there(epass: Epass, trained: Train
         (("a", "--out", "."), "'.' cannot be written"),
         (("a", "--card", "none/card.md"), "'none/card.md' cannot be written"),
         (("a", "b", "--card", "card.md"), "about one run, not 2"),
+        (("a", "--figures", "tiny.toml"), "'tiny.toml' is a file"),
         (("a", "--card", "report.html"), "cannot both be 'report.html'"),
     ],
 )

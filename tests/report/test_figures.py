@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from epass.report import group_runs
-from epass.report.curves import error_curves, loss_parts, pseudo_labels
+from epass.report.curves import error_curves, head_similarity, loss_parts, pseudo_labels
 from epass.report.diagrams import confusion_matrix, reliability_diagram
-from epass.report.style import COLORS, NoDataError
+from epass.report.maps import Atlas, atlas_of, draw_maps
+from epass.report.microscope import class_history, pseudo_labels_by_class, quantity_against_quality
+from epass.report.style import COLORS, Drawing, NoDataError
 from epass.runs import Predictions
 
 
-def texts(svg: str) -> list[str]:
+def texts(drawn: str | Drawing) -> list[str]:
+    svg = drawn if isinstance(drawn, str) else drawn.svg()
     ElementTree.fromstring(svg)  # well-formed
     return [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
@@ -33,7 +36,7 @@ def groups(make_runs):
 
 
 def test_error_curves(groups):
-    svg = error_curves(groups)
+    svg = error_curves(groups).svg()
     found = texts(svg)
     assert {"test error (%)", "training steps"} <= set(found)
     assert {"labels only, 2 seeds", "SimMatch, 2 seeds", "SimMatch + EPASS (3), 1 seed"} <= set(found)
@@ -45,14 +48,14 @@ def test_error_curves(groups):
 def test_mean_ends_with_the_shortest_seed(make_runs):
     short, long = make_runs("simmatch", [0.2, 0.4])
     del short.metrics[5:]  # its test errors end at step 200
-    svg = error_curves(group_runs([short, long]))
+    svg = error_curves(group_runs([short, long])).svg()
     counts = sorted(path.count("L") for path in re.findall(r'<path d="([^"]*)" clip-path', svg) if path.count("L"))
     assert counts[-3:] == [1, 1, 3]  # segments: mean, short, long
 
 
 def test_many_methods_make_the_figure_taller_not_the_plot_flatter(make_run):
     def height(names):
-        svg = error_curves(group_runs([make_run(name) for name in names]))
+        svg = error_curves(group_runs([make_run(name) for name in names])).svg()
         return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[1])
 
     names = [f"method_{number:02d}" for number in range(26)]
@@ -81,9 +84,81 @@ def test_loss_panels_show_every_curve_whole(make_runs):
     assert "40" in texts(loss_parts(group_runs([low, high])))
 
 
+def test_seeds_are_a_band(make_runs):
+    one, two = (error_curves(group_runs(make_runs("simmatch", errors))).svg() for errors in ([0.2], [0.2, 0.4]))
+    assert ("PolyCollection" in one, "PolyCollection" in two) == (False, True)
+    low, high = (error_curves(group_runs(make_runs("simmatch", [0.3, error]))).svg() for error in (0.3, 0.5))
+    assert band_height(low) == pytest.approx(0, abs=0.1)
+    assert band_height(high) > 20
+
+
+def band_height(svg):
+    """Of the band at its first step, in points."""
+    band = re.search(r'id="[^"]*PolyCollection[^"]*">.*?<path[^>]* d="([^"]*)"', svg, re.S)[1]
+    points = [tuple(map(float, point)) for point in re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", band)]
+    heights = [y for x, y in points if x == min(x for x, _ in points)]
+    return max(heights) - min(heights)
+
+
+def test_quantity_against_quality(groups):
+    found = texts(quantity_against_quality(groups))
+    assert {"quantity: unlabeled images used (%)", "quality: of these, labeled right (%)"} <= set(found)
+    assert {"SimMatch", "SimMatch + EPASS (3)", "first report", "last report"} <= set(found)
+    assert "labels only" not in found
+
+
+def test_head_similarity(groups):
+    found = texts(head_similarity(groups))
+    assert {"mean cosine between two heads", "training steps", "SimMatch + EPASS (3)"} <= set(found)
+    assert "1: all heads are one head" in found
+    assert "SimMatch" not in found  # one head has nothing to differ from
+
+
+def test_pseudo_labels_by_class(make_run):
+    found = texts(pseudo_labels_by_class(make_run(), ["cat", "dog", "ship"], "b"))
+    assert {"share of the pseudo-labels (%)", "of these, labeled right (%)", "training steps"} <= set(found)
+    assert {"class that they name", "cat", "dog", "ship"} <= set(found)
+
+
+def test_the_history_of_classes(make_run):
+    run = make_run()
+    run.metrics[:] = [
+        {"step": 1},
+        {"step": 2, "used_by_class": [0.3, 0.1, 0.0], "known_by_class": [0.2, 0, 0], "right_by_class": [0.05, 0, 0]},
+        {"step": 4, "used_by_class": [0.0, 0.0, 0.0], "known_by_class": [0.0, 0, 0], "right_by_class": [0.0, 0, 0]},
+    ]
+    steps, share, right = class_history(run)
+    assert steps.tolist() == [2, 4]
+    np.testing.assert_allclose(share, [[75, 25, 0], [0, 0, 0]])
+    np.testing.assert_allclose(right, [[25, np.nan, np.nan], [np.nan] * 3])
+
+
+def test_maps_name_what_they_show(pictured):
+    found = texts(draw_maps(atlas_of(pictured()), "m"))
+    assert {"t-SNE of the features of the backbone", "t-SNE of the embeddings of the projectors"} <= set(found)
+    assert {"color: the true class", "right answer", "wrong answer", "cat", "dog", "ship"} <= set(found)
+    alone = texts(draw_maps(atlas_of(pictured(embedding=False)), "m"))
+    assert "t-SNE of the features of the backbone" in alone
+    assert "t-SNE of the embeddings of the projectors" not in alone
+
+
+def test_the_map_lies_in_the_unit_square_and_belongs_to_its_images(pictured):
+    run = pictured()
+    atlas = atlas_of(run)
+    assert isinstance(atlas, Atlas)
+    for places in atlas.maps.values():
+        assert places.shape == (30, 2)
+        assert (places.min(), places.max()) == (0, 1)
+    assert atlas.answers.labels.tolist() == run.predictions.labels[::2].tolist()
+
+
 @pytest.mark.parametrize(
     ("draw", "reason"),
     [
+        (quantity_against_quality, "how good its pseudo-labels are"),
+        (head_similarity, "more than one projector"),
+        (lambda groups: pseudo_labels_by_class(groups[0].runs[0], [], "b"), "class by class"),
+        (lambda groups: atlas_of(groups[0].runs[0]), "kept no features"),
         (error_curves, "test error was not measured"),
         (pseudo_labels, "pseudo-labels"),
         (loss_parts, "loss was not recorded"),
@@ -106,7 +181,7 @@ def test_reliability_diagram(make_run):
 
 def test_reliability_marks_accuracy_solid_and_confidence_dotted():
     sure = Predictions(np.array([[9.0, 0.0]] * 4, dtype=np.float32), np.array([0, 0, 0, 1]))
-    svg = reliability_diagram(sure, "r")
+    svg = reliability_diagram(sure, "r").svg()
     assert "ECE 24.99 %" in texts(svg)
     assert {"overall accuracy 75.0 %", "mean confidence 100.0 %"} <= set(texts(svg))
     assert svg.count("stroke-dasharray") >= 2  # the diagonal and the mean confidence
@@ -122,7 +197,7 @@ def test_confusion_matrix_with_numbers():
 
 def test_confusion_matrix_of_many_classes_is_pixels():
     predictions = Predictions(np.eye(120, dtype=np.float32), np.arange(120))
-    svg = confusion_matrix(predictions, [f"class {number}" for number in range(120)], "c")
+    svg = confusion_matrix(predictions, [f"class {number}" for number in range(120)], "c").svg()
     assert "share of the true class (%)" in texts(svg)
     assert "class 7" not in texts(svg)
     assert "data:image/png" in svg
@@ -130,10 +205,13 @@ def test_confusion_matrix_of_many_classes_is_pixels():
 
 
 def test_figures_are_the_same_text_every_time(groups, make_run):
-    assert error_curves(groups) == error_curves(groups)
     predictions = make_run().predictions
-    assert reliability_diagram(predictions, "r") == reliability_diagram(predictions, "r")
-    assert confusion_matrix(predictions, list("abc"), "c") == confusion_matrix(predictions, list("abc"), "c")
+    for draw in (
+        lambda: error_curves(groups),
+        lambda: reliability_diagram(predictions, "r"),
+        lambda: confusion_matrix(predictions, list("abc"), "c"),
+    ):
+        assert draw().svg() == draw().svg()
 
 
 def test_a_script_our_font_lacks_is_no_warning(make_run):
@@ -143,4 +221,4 @@ def test_a_script_our_font_lacks_is_no_warning(make_run):
 def test_long_curves_stay_light(make_run):
     run = make_run()
     run.metrics[:] = [{"step": step, "test_error": 0.5 + 0.1 * (step % 2)} for step in range(1, 20_001)]
-    assert len(error_curves(group_runs([run]))) < 40_000
+    assert len(error_curves(group_runs([run])).svg()) < 40_000

@@ -67,16 +67,21 @@ def test_the_whole_page(nine):
     text, page = nine
     assert "The unlabeled images helped" in page.words
     assert "EPASS" in page.words
-    for heading in ("Results", "During training", "Calibration and confusion", "How to reproduce"):
+    for heading in ("Results", "During training", "Pseudo-labels under the microscope", "Test images"):
+        assert f"<h2>{heading}</h2>" in text
+    for heading in ("Calibration and confusion", "How to reproduce"):
         assert f"<h2>{heading}</h2>" in text
     assert "52.00 ± 1.63" in page.words
     assert "best on test, as papers report" in page.words
     assert "test error, last step" in page.words
-    assert page.tags.count("svg") == 3 + 3 * 3  # three curves, three diagrams a group
+    assert page.tags.count("svg") == 5 + 2 + 3 * 3  # curves, two methods by class, three diagrams a group
     assert page.words.count("ECE") >= 4
     for fact in ("epass train --seed 2", "abc123", "2.13.0", "10 min"):
         assert fact in page.words
-    assert 'class="missing"' not in text
+    assert set(re.findall(r'class="missing">([^<]*)', text)) == {
+        "This run kept no features of its test images: runs of older versions did not."
+    }
+    assert "Warning" not in page.words
     assert len(text) < 1_500_000
 
 
@@ -163,7 +168,7 @@ def test_where_no_temperature_fits_the_reason_is_there(tmp_path, make_run):
     right = Predictions(np.tile(np.eye(3, dtype=np.float32), (4, 1)), np.arange(12) % 3)
     _, page = page_of(tmp_path, [replace(make_run(), predictions=right)])
     assert "Temperature scaling: No temperature fits best: the 6 images are all right" in page.words
-    assert page.tags.count("svg") == 3 + 2
+    assert page.tags.count("svg") == 5 + 2
 
 
 def test_an_old_page_is_replaced(tmp_path, make_run):

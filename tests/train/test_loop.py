@@ -136,11 +136,29 @@ def test_there_is_no_quality_where_no_truth_is_known() -> None:
     assert set(report.values) == {"loss", "loss_a", "coverage", "lr"}
 
 
+def by_class(batch: Batch) -> Outcome:
+    step = batch.step.float()
+    metrics = {"before": step, "used_by_class": torch.stack([step, 2 * step, step * 0]), "after": -step}
+    return Outcome({"a": step + 1}, metrics)
+
+
+def test_what_is_counted_by_class_is_a_list_of_its_own() -> None:
+    plan = Plan(steps=4, report_every=2, evaluate_every=100)
+    first, second = train(by_class, feed, optimizer(), plan)
+    assert first.by_class == {"used_by_class": [0.5, 1.0, 0.0]}
+    assert second.by_class == {"used_by_class": [2.5, 5.0, 0.0]}
+    assert second.values == {"loss": 3.5, "loss_a": 3.5, "before": 2.5, "after": -2.5, "lr": second.values["lr"]}
+
+
 def test_the_host_does_not_wait_between_reports() -> None:
     window, outcomes = Window(0), [two_parts(feed(step)) for step in range(3)]
+    classes, counted = Window(0), [by_class(feed(step)) for step in range(3)]
     with _NoHostSync():
         for outcome in outcomes:
             window.add(outcome)
+        for outcome in counted:
+            classes.add(outcome)
+    assert classes.by_class() == {"used_by_class": [1.0, 2.0, 0.0]}
     assert window.means()["loss_b"] == pytest.approx(10.0)
 
 

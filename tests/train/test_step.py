@@ -114,6 +114,32 @@ def test_observe_counts_what_is_used_known_and_right() -> None:
     assert observed == {"coverage": 5 / 8, "used_known": 3 / 8, "used_right": 2 / 8}
 
 
+def test_observe_counts_by_the_class_that_is_named() -> None:
+    generator = torch.Generator().manual_seed(0)
+    count, classes = 50, 4
+    labels = torch.randint(classes, (count,), generator=generator)
+    truth = torch.randint(-1, classes, (count,), generator=generator)
+    mask = torch.rand(count, generator=generator) * torch.randint(2, (count,), generator=generator)
+    wanted = {f"{name}_by_class": [0.0] * classes for name in ("used", "known", "right", "images")}
+    for label, true, weight in zip(labels.tolist(), truth.tolist(), mask.tolist(), strict=True):
+        if true >= 0:
+            wanted["images_by_class"][true] += 1 / count
+        if weight > 0:
+            wanted["used_by_class"][label] += 1 / count
+            wanted["known_by_class"][label] += (true >= 0) / count
+            wanted["right_by_class"][label] += (true == label) / count
+    observed = observe(PseudoLabels(labels, mask, torch.zeros(count, classes)), truth)
+    for name, values in wanted.items():
+        assert observed[name].tolist() == pytest.approx(values)
+    assert float(observed["used_by_class"].sum()) == pytest.approx(float(observed["coverage"]))
+
+
+def test_of_too_many_classes_none_is_counted_on_its_own() -> None:
+    few, many = (PseudoLabels(torch.zeros(2).long(), torch.ones(2), torch.zeros(2, size)) for size in (100, 101))
+    truth = torch.zeros(2).long()
+    assert set(observe(few, truth)) > set(observe(many, truth)) == {"coverage", "used_known", "used_right"}
+
+
 def test_an_unknown_truth_is_never_right() -> None:
     observed = observe(PseudoLabels(torch.tensor([-1, 0]), torch.ones(2)), torch.tensor([-1, -1]))
     assert (observed["used_known"], observed["used_right"]) == (0.0, 0.0)

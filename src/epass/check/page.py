@@ -14,7 +14,7 @@ import torch
 
 from ..data import Dataset
 from ..files import write_atomically
-from ..report.page import PAGE
+from ..report.frame import frame
 from .findings import PARTS, Findings, Group, Leak, Member
 from .fingerprint import thumbnails
 from .summary import balance, facts, verdict
@@ -49,8 +49,8 @@ def render(findings: Findings, dataset: Dataset) -> str:
         '<p class="note">Exact: the same pixels. Near: the same but for brightness, contrast, compression or a shift '
         f"by a pixel, with a likeness of {findings.least_likeness:.2f} or more. Mirrored: near, after mirroring.</p>",
     ]
-    style = "".join(files(room).joinpath("page.css").read_text("utf-8") for room in ("epass.report", "epass.check"))
-    return PAGE.format(title=escape(title), style=style, body="\n".join(part for part in body if part))
+    style = files("epass.check").joinpath("page.css").read_text("utf-8")
+    return frame(title, "\n".join(part for part in body if part), style=style)
 
 
 def _leaks(heading: str, leaks: Sequence[Leak], dataset: Dataset) -> str:

@@ -296,7 +296,7 @@ def follow(
 
 def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
     """Write the page and say what came out."""
-    from ..report import write_page
+    from ..report import group_runs, warnings_of, write_page
 
     finished = load_run(home.path)
     assert finished.results is not None
@@ -304,6 +304,8 @@ def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
     title = f"{describe_recipe(experiment.recipe)} on {experiment.dataset.name}, {labels}"
     page = write_page(home.path / "report.html", [finished], title=title)
     console.print()
+    for warning in warnings_of(group_runs([finished])):
+        complain(warning, "Warning")
     show_facts(console, "Results", result_facts(finished.results, home.path, page))
     following = ["evaluate", str(home.path)]
     if (home.path / PRETRAINED).exists():

@@ -4,6 +4,7 @@ from .accuracy import score
 from .bootstrap import paired_interval
 from .calibration import Reliability, bin_by_confidence, reliability
 from .confusion import confusion
+from .maps import tsne_map
 from .open_set import open_set_accuracy
 from .temperature import CrossFit, cross_fit_temperature, fit_temperature
 
@@ -18,4 +19,5 @@ __all__ = [
     "paired_interval",
     "reliability",
     "score",
+    "tsne_map",
 ]

@@ -1,6 +1,8 @@
 """Run folders in, one page out: did the unlabeled images help, and can the answer be trusted?"""
 
 from .card import data_name, write_card
+from .collapse import warnings_of
+from .figures import write_figures
 from .page import write_page
 from .summary import Group, Spread, group_runs
 from .table import (
@@ -26,7 +28,9 @@ __all__ = [
     "group_runs",
     "table_rows",
     "verdict",
+    "warnings_of",
     "write_card",
+    "write_figures",
     "write_page",
     "write_record",
     "write_rows",

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..evaluate import confusion, score
+from ..evaluate import score
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
 from ..untrusted import printable
+from .answers import class_errors
 from .scaling import scale
 from .summary import group_runs, seed_of, spread_of
 from .table import duration, markdown_row
@@ -166,22 +167,12 @@ def _calibration_value(key: str, value: float) -> str:
 
 
 def _classes(predictions: Predictions, classes: Sequence[str]) -> str:
-    counts = confusion(*predictions)
-    totals = counts.sum(axis=1)
-    wrong = totals - np.diag(counts)
-    errors = wrong / np.maximum(totals, 1)
-    order: Iterable[int] = range(len(classes))
-    note = ""
-    if len(classes) > LISTED:
-        order = np.argsort(-errors, kind="stable")[:LISTED].tolist()
-        note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n"
     rows = []
-    for number in order:
-        others = counts[number].copy()
-        others[number] = 0
-        taken_for = f"{classes[others.argmax()]} ({others.max():,})" if wrong[number] else "–"
-        error = _percent(errors[number]) if totals[number] else "–"
-        rows.append((str(classes[number]), f"{totals[number]:,}", error, taken_for))
+    for found in class_errors(predictions, LISTED):
+        taken_for = f"{classes[found.taken_for]} ({found.times:,})" if found.wrong else "–"
+        error = _percent(found.wrong / found.images) if found.images else "–"
+        rows.append((str(classes[found.number]), f"{found.images:,}", error, taken_for))
+    note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n" if len(classes) > LISTED else ""
     return note + _table(("class", "test images", "error", "most often taken for"), rows)
 
 

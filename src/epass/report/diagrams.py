@@ -9,7 +9,7 @@ import numpy as np
 
 from ..evaluate import confusion, reliability
 from ..runs import Predictions
-from .style import BLUE, FAINT, INK, PALE_BLUE, VERMILLION, house_style, new_figure, to_svg
+from .style import BLUE, FAINT, INK, PALE_BLUE, VERMILLION, Drawing, house_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ MAX_NAMES = 25  # classes up to which an axis has room for names
 MAX_NAME_LENGTH = 18
 
 
-def reliability_diagram(predictions: Predictions, name: str) -> str:
+def reliability_diagram(predictions: Predictions, name: str) -> Drawing:
     """Accuracy against confidence, and under it how often each confidence occurs."""
     bins = reliability(*predictions)
     filled = bins.counts > 0
@@ -55,10 +55,10 @@ def reliability_diagram(predictions: Predictions, name: str) -> str:
         bottom.set(xlabel="confidence", ylabel="images (%)")
         bottom.invert_yaxis()
         figure.legend(loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
-        return to_svg(figure, name, f"Reliability diagram, expected calibration error {100 * bins.ece:.2f} percent")
+        return Drawing(figure, name, f"Reliability diagram, expected calibration error {100 * bins.ece:.2f} percent")
 
 
-def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str) -> str:
+def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str) -> Drawing:
     """Shares of each true class, row by row."""
     counts = confusion(*predictions)
     num_classes = len(counts)
@@ -92,7 +92,7 @@ def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str
                 axes.text(column + 0.5, row + 0.5, f"{value:.0f}", ha="center", va="center", color=color, size=7.5)
         else:
             figure.colorbar(image, ax=axes, shrink=0.7, label="share of the true class (%)").outline.set_visible(False)
-        return to_svg(figure, name, "Confusion matrix, in percent of each true class")
+        return Drawing(figure, name, "Confusion matrix, in percent of each true class")
 
 
 def _name_classes(axes: Axes, classes: Sequence[str]) -> None:

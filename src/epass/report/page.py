@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from ..errors import InputError
 from ..files import write_atomically
 from ..runs import Run
-from . import curves, diagrams
+from . import curves, diagrams, microscope
+from .answers import NOT_YET, class_names
+from .collapse import warnings_of
+from .frame import frame, resource
+from .gallery import Sprites, class_table, confident_mistakes, interactive_maps
+from .maps import atlas_of
 from .scaling import scale
-from .style import NoDataError
+from .style import Drawing, NoDataError
 from .summary import ALL_LABELS, Group, group_runs, seed_of
 from .table import duration, percent, plain, seeds
 from .verdict import sentences
@@ -26,6 +30,29 @@ COLUMNS = (
     ("NLL", ""),
     ("time", "per run"),
 )
+ERRORS = (
+    "Test error. A thick line is the mean over seeds, as far as all of them got; thin lines are the seeds, and the "
+    "band reaches from the lowest to the highest."
+)
+SIMILARITY = (
+    "Diversity of the projectors: the mean cosine between the outputs of two heads. The lower, the more the heads of "
+    "an ensemble differ. Means over seeds, in a band from the lowest to the highest."
+)
+PSEUDO_LABELS = (
+    "The share of unlabeled images that a method trains on, and how many of those got their true class. Means over "
+    "seeds."
+)
+QUANTITY = "The same two against each other, from the first report to the last: up and to the right is better."
+BY_CLASS = (
+    "Which classes the pseudo-labels name, and how many of these are right, since the report before each test. A class "
+    "that swallows the others is a dark row on the left; hatched: no pseudo-label, or none whose class is known."
+)
+MAPS = (
+    "Test images by t-SNE: those lie near each other that the model finds alike. Colored by the true class, wrong "
+    "answers as crosses. Point at an image, tap it, or use the arrow keys, to see it and the answer. Only "
+    "neighborhoods mean something; directions and the distances between groups do not."
+)
+NO_MAPS = "The map of the test images is not in this page, because it takes a while: epass report draws it."
 RELIABILITY = (
     "Top: accuracy at each confidence; hatched, how far that is from the confidence. Below: how often it occurs."
 )
@@ -34,43 +61,51 @@ SCALED = "After temperature scaling: no answer changes, only how sure it is. A t
 VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device")
 
 
-def write_page(path: str | Path, runs: Sequence[Run], *, title: str) -> Path:
-    """Write the report of these runs and return where it is."""
+def write_page(path: str | Path, runs: Sequence[Run], *, title: str, maps: bool = False) -> Path:
+    """Write the report of these runs and return where it is; `maps` of the test images take seconds for each method."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, render(runs, title).encode())
+    write_atomically(target, render(runs, title, maps=maps).encode())
     return target
 
 
-def render(runs: Sequence[Run], title: str) -> str:
+def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     """The page as text."""
     groups = group_runs(runs)
     first, *others = sentences(groups)
+    sprites = Sprites()
     body = [
         f"<header><h1>{escape(title)}</h1>",
         f'<p class="verdict">{_prose(first)}</p>',
         *(f'<p class="verdict more">{_prose(sentence)}</p>' for sentence in others),
+        *(f'<p class="verdict warning"><b>Warning:</b> {_prose(sentence)}</p>' for sentence in warnings_of(groups)),
         "</header>",
         _results(groups),
         "<section><h2>During training</h2>",
-        _figure(
-            lambda: curves.error_curves(groups),
-            "Test error. Thin lines are seeds; a thick line is their mean, as far as all of them got.",
-        ),
-        _figure(
-            lambda: curves.pseudo_labels(groups),
-            "Pseudo-labels: the share of unlabeled images that a method trains on, and how many of those got their "
-            "true class. Means over seeds.",
-        ),
+        _figure(lambda: curves.error_curves(groups), ERRORS),
         _figure(lambda: curves.loss_parts(groups), "Weighted parts of the loss; they add up to the total."),
+        _figure(lambda: curves.head_similarity(groups), SIMILARITY),
+        "</section>",
+        "<section><h2>Pseudo-labels under the microscope</h2>",
+        _figure(lambda: curves.pseudo_labels(groups), PSEUDO_LABELS),
+        _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
+        *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
+        "</section>",
+        f'<section><h2>Test images</h2>\n<p class="note">{MAPS if maps else NO_MAPS}</p>',
+        *(_images(group, sprites, maps=maps) for group in groups),
         "</section>",
         "<section><h2>Calibration and confusion</h2>",
         *(_diagrams(group, number) for number, group in enumerate(groups)),
         "</section>",
         _reproduce(groups),
     ]
-    style = files("epass.report").joinpath("page.css").read_text(encoding="utf-8")
-    return PAGE.format(title=escape(title), style=style, body="\n".join(body))
+    script = resource("atlas.js") if sprites.names else ""
+    return frame(title, "\n".join(body), style=sprites.style, script=script)
+
+
+def shown_run(group: Group) -> Run:
+    """The run of a group that figures about one model show: the first that has ended."""
+    return next((run for run in group.runs if run.predictions is not None), group.runs[0])
 
 
 def _results(groups: Sequence[Group]) -> str:
@@ -100,19 +135,44 @@ ECE: expected calibration error, 10 bins. NLL: negative log-likelihood. More tha
 direction, and 0 lies outside the 95 % confidence interval of the difference.</p></section>"""
 
 
+def _by_class(group: Group, number: int) -> str:
+    run = shown_run(group)
+    classes = [str(name) for name in (run.model or {}).get("classes") or []]
+    return _heading(group) + _figure(
+        lambda: microscope.pseudo_labels_by_class(run, classes, f"by-class-{number}"), BY_CLASS
+    )
+
+
+def _makes_pseudo_labels(group: Group) -> bool:
+    return any("coverage" in row for run in group.runs for row in run.metrics)
+
+
+def _images(group: Group, sprites: Sprites, *, maps: bool) -> str:
+    run = shown_run(group)
+    if run.predictions is None:
+        return f'{_heading(group)}\n<p class="missing">{NOT_YET}</p>'
+    atlas = _part(lambda: interactive_maps(atlas_of(run), sprites)) if maps else ""
+    return f"""{_heading(group)}
+{atlas}
+<h4>The most confident mistakes</h4>
+{_part(lambda: confident_mistakes(run))}
+<h4>The error of every class</h4>
+{_part(lambda: class_table(run))}"""
+
+
+def _heading(group: Group) -> str:
+    return f"<h3>{escape(group.label)}, seed {seed_of(shown_run(group))}</h3>"
+
+
 def _diagrams(group: Group, number: int) -> str:
-    run = next((run for run in group.runs if run.predictions is not None), group.runs[0])
-    heading = f"<h3>{escape(group.label)}, seed {seed_of(run)}</h3>"
+    run = shown_run(group)
     predictions = run.predictions
     if predictions is None:
-        return f'{heading}\n<p class="missing">No predictions yet: a run writes them when it ends.</p>'
-    classes = [str(name) for name in (run.model or {}).get("classes") or []]
-    if len(classes) != predictions.logits.shape[1]:
-        classes = [str(label) for label in range(predictions.logits.shape[1])]
-    return f"""{heading}
+        return f'{_heading(group)}\n<p class="missing">{NOT_YET}</p>'
+    return f"""{_heading(group)}
 <div class="pair">
 {_figure(lambda: diagrams.reliability_diagram(predictions, f"reliability-{number}"), RELIABILITY)}
-{_figure(lambda: diagrams.confusion_matrix(predictions, classes, f"confusion-{number}"), CONFUSION)}
+{_figure(lambda: diagrams.confusion_matrix(predictions, class_names(run), f"confusion-{number}"), CONFUSION)}
 {_scaled(run, f"scaled-{number}")}
 </div>"""
 
@@ -147,9 +207,14 @@ def _command(run: Run) -> str:
     return f"<code>{_unbroken(str(run.environment.get('command') or 'not recorded'), ' ')}</code>"
 
 
-def _figure(draw: Callable[[], str], caption: str) -> str:
+def _figure(draw: Callable[[], Drawing], caption: str) -> str:
+    return _part(lambda: f"<figure>{draw().svg()}<figcaption>{escape(caption)}</figcaption></figure>")
+
+
+def _part(write: Callable[[], str]) -> str:
+    """A part of the page or, in its place, the reason why it is not there."""
     try:
-        return f"<figure>{draw()}<figcaption>{escape(caption)}</figcaption></figure>"
+        return write()
     except (NoDataError, InputError) as reason:
         return f'<p class="missing">{escape(str(reason))}</p>'
 
@@ -165,20 +230,3 @@ def _unbroken(text: str, separator: str) -> str:
 
 def _cells(values: Sequence[str]) -> str:
     return "".join(f"<td>{escape(value)}</td>" for value in values)
-
-
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body><main>
-{body}
-</main></body>
-</html>
-"""

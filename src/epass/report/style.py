@@ -1,4 +1,4 @@
-"""One look for all figures, as SVG text that goes into a page."""
+"""One look for all figures, in a page and in files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -18,10 +21,13 @@ if TYPE_CHECKING:
 # Okabe and Ito's colors, told apart with any kind of color vision; their yellow is too pale for a line on white
 COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", ":", "-.")  # for more groups than colors
+# of the classes of a map, where a name stands at each: ten that are told apart, then again
+CLASS_COLORS = (*COLORS[1:], "#882255", "#999933", "#6A3D9A", "#8C8C8C")
 BLUE, VERMILLION, PALE_BLUE = COLORS[1], COLORS[2], "#b3d4e7"
 INK, FAINT = "#222222", "#888888"
 
 STYLE: dict[Any, Any] = {
+    "pdf.fonttype": 42,  # journals ask for TrueType
     "svg.fonttype": "none",  # text stays text: it can be searched, copied and tested
     "text.parse_math": False,  # a dollar sign in a class name is a dollar sign
     "font.size": 9,
@@ -98,18 +104,38 @@ def explain_below(figure: Figure, legend: Mapping[str, Artist]) -> None:
     figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=columns)
 
 
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """The figure as an <svg> element: the same text for the same data, with ids that are unique in a page."""
-    import matplotlib
+class Drawing(NamedTuple):
+    """A figure that is ready to be shown in a page or written to files."""
 
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
-    # the width in the page is the page's business; the shape follows from the viewBox
-    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1).strip()
+    figure: Figure
+    name: str  # unique in a page, because ids start with it; also that of the files
+    description: str
+
+    def svg(self) -> str:
+        """An <svg> element: the same text for the same data, with ids that are unique in a page."""
+        svg = self._vector()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = re.sub(r'\bid="', f'id="{self.name}-', svg)
+        svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{self.name}-", svg)
+        # the width in the page is the page's business; the shape follows from the viewBox
+        svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+        return svg.replace("<svg", f'<svg role="img" aria-label="{escape(self.description)}"', 1).strip()
+
+    def save(self, folder: Path) -> None:
+        """Three files: vectors as SVG and PDF, and pixels as PNG."""
+        write_atomically(folder / f"{self.name}.svg", self._vector().encode())
+        for kind in ("pdf", "png"):
+            buffer = io.BytesIO()
+            dates = {"CreationDate": None} if kind == "pdf" else None
+            with house_style():
+                self.figure.savefig(buffer, format=kind, dpi=200, metadata=dates)
+            write_atomically(folder / f"{self.name}.{kind}", buffer.getvalue())
+
+    def _vector(self) -> str:
+        import matplotlib
+
+        buffer = io.StringIO()
+        with house_style(), matplotlib.rc_context({"svg.hashsalt": self.name}):
+            self.figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+        return buffer.getvalue()

@@ -27,9 +27,10 @@ WEIGHTS = "model.safetensors"
 PRETRAINED = "pretrained.safetensors"
 MODEL = "model.json"
 PREDICTIONS = "predictions.npz"
+EMBEDDINGS = "embeddings.safetensors"
 RESULTS = "results.json"
 PAGE = "report.html"
-FILES = (ENVIRONMENT, RECIPE, SPLIT, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, RESULTS, PAGE)
+FILES = (ENVIRONMENT, RECIPE, SPLIT, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, EMBEDDINGS, RESULTS, PAGE)
 CHECKPOINT = "step-*.safetensors"
 
 

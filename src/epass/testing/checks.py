@@ -19,7 +19,9 @@ from ..train.checkpoint import restore_newest, save_checkpoint
 from ..train.step import make_step
 from .case import LATE, PROBLEM, Case, difference, named, snapshot
 
-RESERVED = {"loss", "lr", "quality", "coverage", "used_known", "used_right"}  # names that a report fills in itself
+# names that a report fills in itself
+RESERVED = {"loss", "lr", "quality", "coverage", "used_known", "used_right"}
+RESERVED |= {f"{name}_by_class" for name in ("used", "known", "right", "images")}
 TOLERANCE = 1e-5
 STATE = "keep all state in parameters and persistent buffers."
 

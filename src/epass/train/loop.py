@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -22,6 +22,7 @@ class Report:
 
     step: int  # steps done
     values: dict[str, float]
+    by_class: dict[str, list[float]] = field(default_factory=dict)
 
 
 def train(
@@ -43,6 +44,6 @@ def train(
         set_lr(optimizer, lr)
         window.add(step_fn(feed(step)))
         if plan.reports_after(step + 1):
-            report = Report(step + 1, {**window.means(), "lr": lr})
+            report = Report(step + 1, {**window.means(), "lr": lr}, window.by_class())
             window.clear(step + 1)
             yield report

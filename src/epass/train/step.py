@@ -15,6 +15,7 @@ from ..parts.teacher import Average
 
 T = TypeVar("T")
 Step = Callable[[Batch], Outcome]
+MOST_CLASSES = 100  # of which each is counted on its own: reports list them
 
 
 def make_step(
@@ -38,13 +39,23 @@ def make_step(
 
 @torch.no_grad()
 def observe(pseudo: PseudoLabels | None, truth: Tensor) -> dict[str, Tensor]:
-    """How many pseudo-labels are used and, where the truth is known, how many of those are right (as shares of all)."""
+    """How many pseudo-labels are used and, where the truth is known, how many of those are right (as shares of all).
+
+    The same again by the class that they name, and beside it the share of images that truly are of a class.
+    """
     if pseudo is None:
         return {}
     used = (pseudo.mask > 0).float()
     known = used * (truth >= 0)
     right = known * (pseudo.labels == truth)
-    return {"coverage": used.mean(), "used_known": known.mean(), "used_right": right.mean()}
+    shares = {"coverage": used.mean(), "used_known": known.mean(), "used_right": right.mean()}
+    if pseudo.probs is None or pseudo.probs.shape[1] > MOST_CLASSES:
+        return shares
+    classes = torch.arange(pseudo.probs.shape[1], device=truth.device)
+    named, true = (labels[:, None] == classes for labels in (pseudo.labels, truth))
+    counted = {"used": used, "known": known, "right": right}
+    by_class = {f"{name}_by_class": (chosen[:, None] * named).mean(0) for name, chosen in counted.items()}
+    return shares | by_class | {"images_by_class": true.float().mean(0)}
 
 
 @contextmanager

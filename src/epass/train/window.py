@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ class NotFiniteError(ArithmeticError):
 
 
 class Window:
-    """Running sums of an outcome's scalars, on the device."""
+    """Running sums of an outcome's scalars, and of its metrics by class, on the device."""
 
     def __init__(self, start: int) -> None:
         self.clear(start)
@@ -23,14 +24,16 @@ class Window:
     def clear(self, start: int) -> None:
         self.start, self.count = start, 0
         self.losses: tuple[str, ...] = ()
-        self.metrics: tuple[str, ...] = ()
-        self.total: Tensor | None = None  # losses, then metrics
+        self.metrics: dict[str, torch.Size] = {}  # their shapes: () or (C,)
+        self.total: Tensor | None = None  # losses, then metrics, one after the other
         self.finite: Tensor | None = None  # steps until a loss part was no longer finite
 
     def add(self, outcome: Outcome) -> None:
-        values = torch.stack([value.float() for value in (*outcome.losses.values(), *outcome.metrics.values())])
+        parts = (*outcome.losses.values(), *outcome.metrics.values())
+        values = torch.cat([value.float().reshape(-1) for value in parts])
         fine = values[: len(outcome.losses)].isfinite()
-        self.losses, self.metrics = tuple(outcome.losses), tuple(outcome.metrics)
+        self.losses = tuple(outcome.losses)
+        self.metrics = {name: value.shape for name, value in outcome.metrics.items()}
         if self.total is None or self.finite is None:
             self.total, self.finite = values, fine.long()
         else:
@@ -42,12 +45,22 @@ class Window:
         """Averages by name: the one place where the host waits. A loss that is no number stops everything."""
         assert self.total is not None
         assert self.finite is not None
-        means = (self.total / self.count).tolist()
         first, name = min(zip(self.finite.tolist(), self.losses, strict=True), key=lambda pair: pair[0])
         if first < self.count:
             raise NotFiniteError(f"The loss '{name}' was no longer finite at step {self.start + first}.")
-        parts = dict(zip((f"loss_{name}" for name in self.losses), means, strict=False))
+        means = (self.total[: len(self.losses)] / self.count).tolist()
+        parts = dict(zip((f"loss_{name}" for name in self.losses), means, strict=True))
         values = {"loss": math.fsum(parts.values()), **parts}
-        values.update(zip(self.metrics, means[len(self.losses) :], strict=True))
+        values |= {name: mean[0] for name, mean in self._metric_means().items() if not self.metrics[name]}
         known, right = values.pop("used_known", 0.0), values.pop("used_right", 0.0)
         return {**values, "quality": right / known} if known else values
+
+    def by_class(self) -> dict[str, list[float]]:
+        """Averages of the metrics that have a value for every class, short enough to be listed."""
+        found = {name: mean for name, mean in self._metric_means().items() if self.metrics[name]}
+        return {name: [round(value, 6) for value in mean] for name, mean in found.items()}
+
+    def _metric_means(self) -> dict[str, list[float]]:
+        assert self.total is not None
+        means = iter((self.total[len(self.losses) :] / self.count).tolist())
+        return {name: list(islice(means, shape.numel())) for name, shape in self.metrics.items()}

@@ -1,0 +1,166 @@
+"""A headless Chromium, spoken to through its DevTools protocol over two pipes: the standard library is enough."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--remote-debugging-pipe",
+)
+PATIENCE = 120.0  # seconds for an answer, on a machine that is busy
+
+
+def find_chromium() -> str | None:
+    """The browser's program, if there is one."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class Chromium:
+    """One browser with one page. What the page logs and asks the network for is kept."""
+
+    def __init__(self, program: str) -> None:
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        commands, self._write = os.pipe()
+        self._read, answers = os.pipe()
+
+        # the browser reads from the third and writes to the fourth file that it is born with
+        shell = f'exec 3<&{commands} 4>&{answers}; exec "$0" "$@"'
+        self._process = subprocess.Popen(
+            ["/bin/bash", "-c", shell, program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+            pass_fds=(commands, answers),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._rest, self._count, self._session = b"", 0, ""
+        self.events: list[dict[str, Any]] = []
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(target["targetId"] for target in targets if target["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # no window has the focus here
+
+    def __enter__(self) -> Chromium:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+        self._profile.cleanup()
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send one command and wait for its answer."""
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        answer = self._wait(lambda received: received.get("id") == self._count)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error'].get('message')}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(self, path: Path, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False) -> None:
+        """Show a file in a window of this size; `media` may be "print"."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.events.clear()
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        if not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._wait(lambda received: received.get("method") == "Page.loadEventFired")
+
+    def evaluate(self, script: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "the script failed"))
+        return answer["result"].get("value")
+
+    def move(self, x: float, y: float) -> None:
+        """Put the pointer somewhere in the window."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str) -> None:
+        """Press a key that has no character, such as ArrowRight."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the page that is open: of its scripts, and of the browser about it."""
+        found = []
+        for event in self.events:
+            parameters = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                found.append(str(parameters["exceptionDetails"].get("text")))
+            elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+                found.append(str(parameters["entry"]["text"]))
+            elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
+                found.append(str(parameters["args"]))
+        return found
+
+    def requests(self) -> list[str]:
+        """The addresses that the open page asked for, itself and the data inside of it left out."""
+        sent = [event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        urls = [event["request"]["url"] for event in sent if event.get("type") != "Document"]
+        return [url for url in urls if not url.startswith("data:")]
+
+    def screenshot(self, clip: Sequence[float] | None = None) -> bytes:
+        """The window as PNG, or a part of the page: left, top, width, height."""
+        area: dict[str, Any] = {}
+        if clip is not None:
+            left, top, width, height = clip
+            area = {"clip": {"x": left, "y": top, "width": width, "height": height, "scale": 1}}
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=clip is not None, **area)
+        return base64.b64decode(shot["data"])
+
+    def pdf(self) -> bytes:
+        """The page as it prints."""
+        return base64.b64decode(self.call("Page.printToPDF", printBackground=False, preferCSSPageSize=True)["data"])
+
+    def _wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Keep events until the wanted message is there."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            message, found, rest = self._rest.partition(b"\0")
+            if not found:
+                if not select.select([self._read], [], [], max(0.0, end - time.monotonic()))[0]:
+                    raise TimeoutError("Chromium does not answer.")
+                part = os.read(self._read, 1 << 20)
+                if not part:
+                    raise RuntimeError(f"Chromium ended with exit code {self._process.wait()}.")
+                self._rest += part
+                continue
+            self._rest = rest
+            received: dict[str, Any] = json.loads(message)
+            if "method" in received:
+                self.events.append(received)
+            if wanted(received):
+                return received

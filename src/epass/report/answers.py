@@ -1,0 +1,77 @@
+"""What a run's model answered about its test images, image by image and class by class."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evaluate import confusion
+from ..evaluate.arrays import as_arrays, log_softmax
+from ..runs import Predictions, Run
+from .style import NoDataError
+
+NOT_YET = "No predictions yet: a run writes them when it ends."
+
+
+class Answers(NamedTuple):
+    """One entry per test image."""
+
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # the probability of the predicted class
+
+    @property
+    def wrong(self) -> NDArray[np.bool_]:
+        wrong: NDArray[np.bool_] = self.labels != self.predicted
+        return wrong
+
+    def at(self, index: NDArray[np.int64]) -> Answers:
+        """The answers about some of the images."""
+        return Answers(self.labels[index], self.predicted[index], self.confidence[index])
+
+
+class ClassErrors(NamedTuple):
+    """How the images of one class fare."""
+
+    number: int
+    images: int
+    wrong: int
+    taken_for: int  # the class that they are most often mistaken for
+    times: int
+
+
+def predictions_of(run: Run) -> Predictions:
+    """The predictions of a run, or the reason why there are none."""
+    if run.predictions is None:
+        raise NoDataError(NOT_YET)
+    return run.predictions
+
+
+def answers_of(run: Run) -> Answers:
+    """What the model said and how sure it was."""
+    scores, labels = as_arrays(*predictions_of(run))
+    return Answers(labels, scores.argmax(axis=1), np.exp(log_softmax(scores).max(axis=1)))
+
+
+def class_names(run: Run) -> list[str]:
+    """The classes in the order of the logits; numbers where the names do not fit."""
+    count = predictions_of(run).logits.shape[1]
+    names = [str(name) for name in (run.model or {}).get("classes") or []]
+    return names if len(names) == count else [str(label) for label in range(count)]
+
+
+def class_errors(predictions: Predictions, most: int) -> list[ClassErrors]:
+    """Every class in its order; of more than `most`, those with the highest error, the worst first."""
+    counts = confusion(*predictions)
+    totals = counts.sum(axis=1)
+    wrong = totals - np.diag(counts)
+    order = np.arange(len(counts))
+    if len(counts) > most:
+        order = np.argsort(-wrong / np.maximum(totals, 1), kind="stable")[:most]
+    elsewhere = counts - np.diag(np.diag(counts))
+    return [
+        ClassErrors(number, int(totals[number]), int(wrong[number]), int(row.argmax()), int(row.max()))
+        for number, row in zip(order.tolist(), elsewhere[order], strict=True)
+    ]

@@ -1,0 +1,120 @@
+"""The page in a real browser. Skipped where there is none: install Chromium to run these."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from epass.report import write_page
+
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
+from chromium import Chromium, find_chromium
+
+PROGRAM = find_chromium()
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
+]
+CARD = "document.querySelector('.atlas .card')"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Chromium(PROGRAM) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(pictured, make_run, tmp_path_factory):
+    runs = [pictured(), make_run("supervised"), make_run("fixmatch", finished=False)]
+    runs[0].metrics[-1]["coverage"] = 0.0  # so that there is a warning
+    title = "A page with a title that is far too long for a telephone"
+    return write_page(tmp_path_factory.mktemp("browser") / "page.html", runs, title=title, maps=True)
+
+
+def place(browser, image, number=0):
+    """Where an image of the first atlas lies in the window, in its map of that number, and the image's true class."""
+    return browser.evaluate(
+        f"""(() => {{
+            const atlas = document.querySelector(".atlas"), facts = JSON.parse(atlas.dataset.atlas);
+            const map = atlas.querySelectorAll("svg")[{number}];
+            map.scrollIntoView({{block: "center"}});
+            const box = map.getBoundingClientRect(), [x, y] = facts.places[{number}].slice(2 * {image});
+            return {{x: box.left + x / 1000 * box.width, y: box.top + y / 1000 * box.height}};
+        }})()"""
+    )
+
+
+def test_nothing_is_complained_about_and_nothing_is_asked_for(browser, page):
+    browser.open(page)
+    browser.move(10, 10)
+    assert browser.complaints() == []
+    assert browser.requests() == []
+    assert browser.evaluate("document.querySelectorAll('.warning').length") == 1
+
+
+def test_the_tests_would_notice_complaints_and_requests(browser, tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text("<img src='http://epass.invalid/a.png'><script>console.error('oh'); nothing();</script>")
+    browser.open(bad)
+    assert len(browser.complaints()) >= 2
+    assert browser.requests() == ["http://epass.invalid/a.png"]
+
+
+@pytest.mark.parametrize(("image", "number"), [(0, 0), (7, 1), (29, 0)])
+def test_pointing_at_an_image_shows_it_and_its_answer(browser, page, pictured, image, number):
+    browser.open(page)
+    assert browser.evaluate(f"{CARD}.hidden")
+    spot = place(browser, image, number)
+    browser.move(spot["x"], spot["y"])
+    assert not browser.evaluate(f"{CARD}.hidden")
+    classes, predictions = ["cat", "dog", "ship"], pictured().predictions
+    true, said = predictions.labels[2 * image], predictions.logits[2 * image].argmax()
+    words = browser.evaluate(f"{CARD}.querySelector('.words').innerText").splitlines()
+    assert words[0] == f"is {classes[true]}"
+    assert words[1].startswith(f"predicted {classes[said]}, ")
+    assert words[2] == ("right" if true == said else "wrong")
+    shift = browser.evaluate(f"{CARD}.querySelector('.thumb').style.backgroundPosition")
+    row, column = divmod(image, 6)  # thirty images of 6 by 8 pixels, enlarged twelve times, six in a row
+    assert shift == f"{-72 * column}px {-96 * row}px"
+    rings = browser.evaluate("[...document.querySelectorAll('.ring')].map((ring) => ring.style.display)")
+    assert rings == ["inline", "inline"]  # the same image in both maps
+    browser.move(1, 1)
+    assert browser.evaluate(f"{CARD}.hidden")
+
+
+def test_the_keyboard_goes_from_image_to_image(browser, page):
+    browser.open(page)
+    browser.evaluate("document.querySelector('.atlas svg').focus()")
+    assert not browser.evaluate(f"{CARD}.hidden")
+    ring = "Number(document.querySelector('.ring').getAttribute('cx'))"
+    before = browser.evaluate(ring)
+    browser.press("ArrowLeft")
+    browser.press("ArrowLeft")
+    assert browser.evaluate(ring) < before
+    browser.press("Escape")
+    assert browser.evaluate(f"{CARD}.hidden")
+
+
+def luminance(browser, what="backgroundColor"):
+    color = browser.evaluate(f"getComputedStyle(document.body).{what}")
+    return sum(int(part) for part in color.strip("rgb()").split(","))
+
+
+def test_dark_is_dark_and_paper_is_white(browser, page):
+    browser.open(page, dark=True)
+    assert luminance(browser) < 150 < luminance(browser, "color")
+    browser.open(page)
+    assert luminance(browser) > 700
+    browser.open(page, media="print", dark=True)
+    assert luminance(browser) == 3 * 255
+    assert luminance(browser, "color") == 0
+    assert browser.pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+def test_the_page_fits_the_window(browser, page, width):
+    browser.open(page, width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth") == width

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from epass import embeddings
+from epass.embeddings import evenly, keep_embeddings, most_confident_mistakes, projector_of, thumbnails
+from epass.experiment import build, look, predict
+from epass.recipe import read_recipe
+from epass.runs import RunFolder, load_embeddings
+
+
+class Taken:
+    """Test images that can only be taken, as those in files."""
+
+    def __init__(self, images) -> None:
+        self.take, self.labels, self.length = images.take, images.labels, len(images)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return build(read_recipe("digits-simmatch").with_settings({"plan.steps": 50}), torch.device("cpu"))
+
+
+def keep(experiment, folder: Path):
+    net, split = experiment.network, experiment.split
+    logits = predict(net, split.test, experiment.dataset, experiment.device)
+    only_taken = SimpleNamespace(
+        split=SimpleNamespace(test=Taken(split.test)),
+        dataset=experiment.dataset,
+        device=experiment.device,
+        method=experiment.method,
+    )
+    keep_embeddings(only_taken, RunFolder(folder), net, logits)
+    return load_embeddings(folder), logits
+
+
+def test_what_is_kept_is_what_the_model_sees(experiment, tmp_path) -> None:
+    found, logits = keep(experiment, tmp_path)
+    test = experiment.split.test
+    features = look(experiment.network, test, experiment.dataset, experiment.device).features
+    assert found.chosen.tolist() == list(range(len(test)))
+    np.testing.assert_allclose(found.features, features, rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(found.embedding, experiment.method.projector(features).detach(), rtol=2e-3, atol=1e-3)
+    assert (found.thumbnails == test.pixels.numpy()).all()
+    assert found.mistakes.tolist() == most_confident_mistakes(logits, test.labels).tolist()
+    assert (found.mistake_thumbnails == test.pixels[found.mistakes].numpy()).all()
+
+
+def test_many_images_are_thinned_to_fit(experiment, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "MOST_IMAGES", 100)
+    assert len(keep(experiment, tmp_path)[0].chosen) == 100
+    monkeypatch.setattr(embeddings, "MOST_BYTES", 20_000)
+    found, _ = keep(experiment, tmp_path)
+    assert 10 < len(found.chosen) < 100
+    kept = (found.features, found.embedding, found.thumbnails)
+    assert sum(part.nbytes for part in kept) <= 20_000
+    assert found.chosen.max() > 0.9 * len(experiment.split.test)
+
+
+def test_a_method_without_an_embedding_has_no_projector() -> None:
+    recipe = read_recipe("digits-simmatch").with_settings({"plan.steps": 50})
+    assert projector_of(build(recipe, torch.device("cpu"))) is not None
+    plain = read_recipe("digits-fixmatch").with_settings({"plan.steps": 50})
+    assert projector_of(build(plain, torch.device("cpu"))) is None
+
+
+def test_evenly_chosen() -> None:
+    assert evenly(3, 5).tolist() == [0, 1, 2]
+    assert evenly(10, 5).tolist() == [0, 2, 4, 6, 8]
+    assert evenly(10_000, 2_000).unique().numel() == 2_000
+    assert evenly(10, 0).tolist() == [0]
+
+
+def test_mistakes_come_in_the_order_of_their_confidence() -> None:
+    logits = torch.tensor([[3.0, 0.0], [1.0, 0.0], [9.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    labels = torch.tensor([1, 1, 0, 0, 0])
+    assert most_confident_mistakes(logits, labels).tolist() == [0, 3, 4, 1]
+    assert most_confident_mistakes(torch.eye(3), torch.arange(3)).tolist() == []
+    assert len(most_confident_mistakes(torch.eye(2)[torch.zeros(99).long()], torch.ones(99).long())) == 24
+
+
+def test_thumbnails_keep_small_images_and_the_shape_of_large_ones() -> None:
+    small = torch.arange(2 * 3 * 8 * 4, dtype=torch.uint8).view(2, 3, 8, 4)
+    assert (thumbnails(small, 32) == small).all()
+    large = torch.zeros(2, 3, 100, 50, dtype=torch.uint8)
+    large[:, :, 50:] = 200
+    scaled = thumbnails(large, 32)
+    assert scaled.shape == (2, 3, 32, 16)
+    assert scaled[0, 0, :15].max() == 0
+    assert scaled[0, 0, 17:].min() == 200
+    assert thumbnails(torch.full((1, 4, 8, 8), 9, dtype=torch.uint8), 32).tolist() == [[[[9] * 8] * 8]]
+    assert thumbnails(large[:0], 32).shape[0] == 0
