@@ -137,8 +137,8 @@ def as_csv(answers: list[Answer], top: int) -> bytes:
     """The table, in UTF-8, in which no name is a formula to a spreadsheet."""
     text = io.StringIO()
     # Python 3.11 takes a carriage return for a letter like others, and no reader does.
-    quoting = csv.QUOTE_ALL if any("\r" in answer.file for answer in answers) else csv.QUOTE_MINIMAL
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    quoted = any("\r" in answer.file for answer in answers)
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
     runners_up = [f"{column}_{rank}" for rank in range(2, top + 1) for column in ("prediction", "confidence")]
     writer.writerow(["file", "prediction", "confidence", *runners_up])
     for answer in answers:

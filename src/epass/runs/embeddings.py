@@ -12,7 +12,6 @@ from ..errors import InputError
 from ..untrusted import read_limited
 from .folder import EMBEDDINGS, RunFolder
 
-
 LARGEST = 2**25  # bytes: a run writes less than a third of it
 
 
