@@ -1,15 +1,21 @@
 """Collectives that are the identity in a single process.
 
-Every rank computes the same global batch and keeps rows `rank::world`; `gather_rows` restores that order.
+Every rank computes the same global batch and keeps rows `rank::world`; `gather_rows` restores that order. Tensors travel
+by the backend of their device: what hosts tell each other is on the CPU, so no device has to be waited for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+
+class PeerError(RuntimeError):
+    """Another process of this run failed and has said why, or is gone: this one ends quietly."""
 
 
 def world_size() -> int:
@@ -30,6 +36,18 @@ def gather_rows(rows: Tensor) -> Tensor:
     return gathered
 
 
+def own_rows(rows: Tensor) -> Tensor:
+    """This rank's share of `rows`, as many as every rank gets: where they do not divide, the last one is repeated.
+
+    `gather_rows(own_rows(rows))[: len(rows)]` is `rows`.
+    """
+    world = world_size()
+    if world == 1:
+        return rows
+    each = -(-len(rows) // world)
+    return rows[(rank() + world * torch.arange(each, device=rows.device)).clamp(max=len(rows) - 1)]
+
+
 def mean_over_ranks(value: Tensor) -> Tensor:
     """The average of a detached `value` over all ranks."""
     if world_size() == 1:
@@ -39,13 +57,83 @@ def mean_over_ranks(value: Tensor) -> Tensor:
     return total / world_size()
 
 
+def least_over_ranks(value: Tensor) -> Tensor:
+    """The smallest of a detached `value` over all ranks, element by element."""
+    if world_size() == 1:
+        return value
+    least = value.detach().clone()
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    return least
+
+
+@torch.no_grad()
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """Replace every gradient by its average over all ranks, in one message."""
+    if world_size() == 1:
+        return
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    means = mean_over_ranks(torch.cat([gradient.flatten() for gradient in gradients]))
+    pieces = means.split([gradient.numel() for gradient in gradients])
+    torch._foreach_copy_(gradients, [new.view_as(old) for new, old in zip(pieces, gradients, strict=True)])
+
+
+@torch.no_grad()
+def take_from_first_rank(tensors: Iterable[Tensor]) -> None:
+    """Overwrite every tensor with the first rank's."""
+    if world_size() == 1:
+        return
+    for tensor in tensors:
+        sent = tensor.contiguous()
+        dist.broadcast(sent, 0)
+        tensor.copy_(sent)
+
+
+def bytes_of_first_rank(data: bytes) -> bytes:
+    """The first rank's `data`, at least one byte, whatever the others have."""
+    if world_size() == 1:
+        return data
+    length = torch.tensor(len(data))
+    dist.broadcast(length, 0)
+    sent = torch.frombuffer(bytearray(data), dtype=torch.uint8) if rank() == 0 else torch.empty(int(length)).byte()
+    dist.broadcast(sent, 0)
+    return sent.numpy().tobytes()
+
+
+def largest_over_ranks(value: float) -> float:
+    """The largest of a number that the hosts know."""
+    if world_size() == 1:
+        return value
+    largest = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest.item()
+
+
+def on_first_rank(work: Callable[[], object]) -> None:
+    """Let the first rank do something, such as writing a file, while the others wait. Its failure ends them all."""
+    if world_size() == 1:
+        work()
+        return
+    try:
+        if rank() == 0:
+            work()
+    except BaseException:
+        largest_over_ranks(1)
+        raise
+    if largest_over_ranks(0):
+        raise PeerError("the first process failed")
+
+
 class _GatherRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
+    def forward(rows: Tensor) -> Tensor:
         world = world_size()
         stacked = rows.new_empty(world * rows.shape[0], *rows.shape[1:])
         dist.all_gather_into_tensor(stacked, rows.contiguous())
         return stacked.view(world, *rows.shape).transpose(0, 1).flatten(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing to keep; apart from `forward`, so that `torch.func` takes it."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:

@@ -68,14 +68,13 @@ def every_case() -> dict[str, Case]:
     cases["dash-soft"] = Case(Dash, dash)
     cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
     cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
-    # The ring of 16 rows is full after one step.
+    # The ring of 18 rows is full after one step.
     ring = {"threshold": 0.4, "ring_rows": "all", "ring_batches": 1, "align_with": "present", "neighbors": 2}
     cases["simmatchv2-all"] = Case(SimMatchV2, ring, {"size": 3, "combine": "concat"})
     cases["iomatch-not-aligned"] = Case(IOMatch, {"threshold": 0.4, "align": False}, {"size": 2})
-    # 50 rows are no multiple of a batch of 16.
+    # 50 rows are no multiple of a batch of 18.
     cases |= {f"moco-{size}": Case(MoCo, {"queue_size": 50}, {"size": size}) for size in (1, 3)}
     cases["moco-eman"] = Case(MoCo, {"queue_size": 50, "key": "eman"}, {"size": 3, "combine": "concat"})
-    return cases
     for name, arguments in SHRINKMATCH.items():
         cases[f"shrinkmatch-{name}"] = Case(ShrinkMatch, {"threshold": 0.4, **arguments})
     return cases | wrapped_cases()
@@ -518,7 +517,7 @@ REPLICAS = {
 }
 REPLICA_PROBLEMS = {
     "local memory": "LocalMemory changes .* from rank to rank",
-    "local pairs": "LocalPairs changes .* when two ranks share the work of one",
+    "local pairs": "LocalPairs changes .* when 2 ranks share the work of one",
 }
 
 

@@ -21,7 +21,8 @@ from ..train.schedule import Plan
 from ..train.step import Step, make_step
 
 LATE = 10**6  # a step after every warm-up
-PROBLEM = Problem(3, 6, 32, label_counts=(2, 2, 2), labeled_batch=8, unlabeled_batch=16, steps=2 * LATE)
+# Batches that two and three processes can share.
+PROBLEM = Problem(3, 6, 32, label_counts=(2, 2, 2), labeled_batch=6, unlabeled_batch=18, steps=2 * LATE)
 RUNNING = {"running_mean", "running_var", "num_batches_tracked"}  # BatchNorm's statistics, which `forward` may write
 
 
