@@ -6,6 +6,7 @@ by the backend of their device: what hosts tell each other is on the CPU, so no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .errors import PeerError
 
-class PeerError(RuntimeError):
-    """Another process of this run failed and has said why, or is gone: this one ends quietly."""
+# Its name since torch 2.13, which warns about the other one.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def world_size() -> int:
@@ -94,7 +96,7 @@ def bytes_of_first_rank(data: bytes) -> bytes:
         return data
     length = torch.tensor(len(data))
     dist.broadcast(length, 0)
-    sent = torch.frombuffer(bytearray(data), dtype=torch.uint8) if rank() == 0 else torch.empty(int(length)).byte()
+    sent = torch.frombuffer(bytearray(data if rank() == 0 else int(length)), dtype=torch.uint8)
     dist.broadcast(sent, 0)
     return sent.numpy().tobytes()
 
@@ -106,6 +108,11 @@ def largest_over_ranks(value: float) -> float:
     largest = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return largest.item()
+
+
+def of_first_rank(value: float) -> float:
+    """A number that only the first rank can know, such as what is in its run folder."""
+    return largest_over_ranks(value if rank() == 0 else -math.inf)
 
 
 def on_first_rank(work: Callable[[], object]) -> None:
@@ -120,7 +127,7 @@ def on_first_rank(work: Callable[[], object]) -> None:
         largest_over_ranks(1)
         raise
     if largest_over_ranks(0):
-        raise PeerError("the first process failed")
+        raise PeerError
 
 
 class _GatherRows(torch.autograd.Function):
@@ -128,7 +135,7 @@ class _GatherRows(torch.autograd.Function):
     def forward(rows: Tensor) -> Tensor:
         world = world_size()
         stacked = rows.new_empty(world * rows.shape[0], *rows.shape[1:])
-        dist.all_gather_into_tensor(stacked, rows.contiguous())
+        _all_gather(stacked, rows.contiguous())
         return stacked.view(world, *rows.shape).transpose(0, 1).flatten(0, 1)
 
     @staticmethod

@@ -18,6 +18,7 @@ from .augment import Policy, make_policies, normalize
 from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, open_dataset, render
 from .data.dataset import Scale
 from .device import choose_precision
+from .distributed import gather_rows, own_rows, world_size
 from .errors import InputError, unknown
 from .method import Batch, Method, Outcome, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
@@ -31,6 +32,7 @@ from .models import (
 )
 from .networks import Classifier, Prediction, find_network, start_from
 from .parts.projector import ProjectorEnsemble
+from .parts.statistics import share_statistics
 from .parts.teacher import Average
 from .recipe import Recipe, arguments, check_table
 from .seeds import fold
@@ -142,7 +144,8 @@ class Experiment:
         """A step, and a feed of its inputs. On CUDA both together are one captured graph."""
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
-        if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
+        wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
+        if wanted and world_size() == 1:  # what processes tell each other in the middle of a step is not compiled
             try:
                 return self.captured(compiled=True), self.feed.select
             except torch.OutOfMemoryError:
@@ -193,6 +196,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         torch.manual_seed(fold(recipe.seed, "weights"))
         precision = choose_precision(device, plan.precision)
         method = make_method(recipe, problem, image_shape=split.labeled.pixels.shape[1:], precision=precision)
+    share_statistics(method)
     method.to(device)
     if device.type == "cuda":
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
@@ -250,7 +254,8 @@ def predict(net: nn.Module, images: Images, scale: Scale, device: torch.device, 
 
 @torch.no_grad()
 def look(net: nn.Module, images: Images, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
-    """What a network says about images that are not augmented."""
+    """What a network says about images that are not augmented; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
-    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in torch.split(images.pixels, rows)]
-    return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))
+    mine = own_rows(images.pixels)
+    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in torch.split(mine, rows)]
+    return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))

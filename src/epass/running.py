@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from .data import join, split_text
 from .device import choose_device
+from .distributed import on_first_rank, rank
 from .errors import InputError
 from .evaluate import open_set_accuracy, score
 from .experiment import Experiment, build, look, predict
@@ -17,6 +22,7 @@ from .recipe import Recipe, differences, parse_recipe
 from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
 from .train.checkpoint import Unreported, restore_newest, save_checkpoint, saving_when_stopped
 from .train.loop import Report, train
+from .train.sharing import share_start
 from .train.window import NotFiniteError, Window
 
 
@@ -44,23 +50,34 @@ def run(
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     experiment = experiment or build(recipe, choose_device(device))
-    home = RunFolder(folder)
-    with home.hold():
+    home, writes = RunFolder(folder), rank() == 0
+    with ExitStack() as held:
         start, unreported = 0, Unreported(Window(0))
-        if resume and home.exists():
-            check_same(recipe, home)
-            start = restore_newest(home.checkpoints, experiment.progress, unreported)
-            home.truncate_metrics(start)
-        else:
-            home.create(force)
-            home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
-            home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
-            home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
-        rows = home.metrics()
+
+        def open_folder() -> None:
+            nonlocal start
+            held.enter_context(home.hold())
+            if resume and home.exists():
+                check_same(recipe, home)
+                start = restore_newest(home.checkpoints, experiment.progress, unreported)
+                home.truncate_metrics(start)
+            else:
+                home.create(force)
+                home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
+                home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
+                home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
+
+        on_first_rank(open_folder)
+        start = share_start(start, experiment.progress, unreported)
+        rows = home.metrics() if writes else []
         spent, started = unreported.seconds or (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
 
         def save(step: int) -> None:
             unreported.seconds = spent + time.perf_counter() - started
+            unreported.window.agree()
+            on_first_rank(lambda: write(step))
+
+        def write(step: int) -> None:
             home.sync_metrics()
             save_checkpoint(home.checkpoints, experiment.progress, step, unreported)
 
@@ -78,7 +95,8 @@ def run(
                     logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
                     values["valid_error"] = score(logits, kept_back.labels)["error"]
             seconds = round(spent + time.perf_counter() - started, 3)
-            home.append_metrics({"step": report.step, "seconds": seconds, **values})
+            if writes:
+                home.append_metrics({"step": report.step, "seconds": seconds, **values})
             if experiment.plan.evaluates_after(report.step):
                 save(report.step)
             yield Report(report.step, values)
@@ -98,6 +116,13 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     net, dataset, recipe = experiment.network, experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device)
+    validation = None
+    if (kept_back := experiment.split.validation) is not None:
+        answers = predict(net, kept_back, dataset, experiment.device)
+        validation = (answers.numpy(), kept_back.labels.numpy())
+    open_set = open_set_results(experiment, net)
+    if rank():  # what follows asks nothing of the network
+        return
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
     home.write_tensors(WEIGHTS, weights, {"format": "epass"})
     if recipe.method["name"] in PRETRAINING:
@@ -119,10 +144,6 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "wrapper": recipe.wrapper,
         },
     )
-    validation = None
-    if (kept_back := experiment.split.validation) is not None:
-        answers = predict(net, kept_back, dataset, experiment.device)
-        validation = (answers.numpy(), kept_back.labels.numpy())
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
@@ -140,12 +161,15 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
-    open_logits = getattr(experiment.method, "open_logits", None)  # of a method that can say "none of these"
-    if experiment.split.outliers is not None and open_logits is not None:
-        everything = join(test, experiment.split.outliers)
-        features = look(net, everything, dataset, experiment.device).features
-        results["open_set"] = {
-            "balanced_accuracy": open_set_accuracy(open_logits(features).cpu(), everything.labels),
-            "outliers": len(experiment.split.outliers),
-        }
-    home.write_json("results.json", results)
+    home.write_json("results.json", results | open_set)
+
+
+def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
+    """How well a method that can say "none of these" tells the classes and the images of none of them apart."""
+    open_logits = getattr(experiment.method, "open_logits", None)
+    if experiment.split.outliers is None or open_logits is None:
+        return {}
+    everything = join(experiment.split.test, experiment.split.outliers)
+    features = look(net, everything, experiment.dataset, experiment.device).features
+    accuracy = open_set_accuracy(open_logits(features).cpu(), everything.labels)
+    return {"open_set": {"balanced_accuracy": accuracy, "outliers": len(experiment.split.outliers)}}

@@ -11,6 +11,7 @@ from .flags import (
     Budget,
     Data,
     Device,
+    Devices,
     Force,
     FromRecipe,
     ImageSize,
@@ -23,7 +24,7 @@ from .flags import (
     Steps,
 )
 from .settings import DEFAULT_PRETRAINING, Request
-from .train import carry_out
+from .train import carry_out, share_out
 
 
 def pretrain(
@@ -43,6 +44,7 @@ def pretrain(
     budget: Budget = None,
     out: Out = None,
     device: Device = "auto",
+    devices: Devices = None,
     resume: Resume = False,
     force: Force = False,
     recipe: FromRecipe = None,
@@ -67,4 +69,5 @@ def pretrain(
         settings=tuple(settings or ()),
     )
     # no label teaches, so a test image among the labeled ones teaches nothing either
+    share_out(devices, device)
     carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=True)

@@ -11,9 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..launch import speaks
+
 
 def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
+    if not speaks():
+        return Console(quiet=True, force_terminal=False)
     terminal = sys.stdout.isatty()
     return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)
 

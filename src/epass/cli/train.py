@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
+from ..launch import agreeing, cause, is_one_of_several, join, speaks, start_processes, was_restarted
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
 from .flags import (
@@ -19,6 +21,7 @@ from .flags import (
     Budget,
     Data,
     Device,
+    Devices,
     Force,
     FromRecipe,
     ImageSize,
@@ -75,6 +78,7 @@ def train(
     budget: Budget = None,
     out: Out = None,
     device: Device = "auto",
+    devices: Devices = None,
     resume: Resume = False,
     force: Force = False,
     allow_leak: Annotated[
@@ -104,7 +108,19 @@ def train(
         seed=seed,
         settings=tuple(settings or ()),
     )
+    share_out(devices, device)
     carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=allow_leak)
+
+
+def share_out(devices: int | None, device: str) -> None:
+    """Where several devices are wanted, have the command carried out by as many processes instead of this one."""
+    if devices in (None, 1) or is_one_of_several():
+        return
+    number, code = cause(start_processes(devices, device))
+    if code < 0:
+        complain(f"process {number} was ended by {signal.Signals(-code).name}; the same command with --resume goes on.")
+        code = 128 - code
+    raise typer.Exit(code)
 
 
 def carry_out(
@@ -118,6 +134,11 @@ def carry_out(
     allow_leak: bool,
 ) -> None:
     """Train what was asked for, or say why not."""
+    from ..distributed import of_first_rank, on_first_rank
+
+    place = join(device)
+    if was_restarted():
+        resume, force = True, False
     seconds = parse_budget(budget) if budget is not None else None
     if seconds is not None and (
         request.steps is not None or any(text.startswith("plan.steps=") for text in request.settings)
@@ -129,25 +150,28 @@ def carry_out(
     continued = resume and request.data is None and request.recipe is None
     base = recipe_of(out) if continued else starting_recipe(request)
     home = RunFolder(out or default_folder(compose(request, base)))
-    if resume and home.exists() and seconds is not None:
+    continues = resume and home.exists()
+    if seconds is not None and (planned := int(of_first_rank(steps_planned(home) if continues else 0))):
         # the speed of today would give another number of steps and so another run
-        request = replace(request, steps=read_recipe(str(home.path / "recipe.toml")).plan["steps"])
-        seconds = None
+        request, seconds = replace(request, steps=planned), None
     asked = compose(request, base)
-    check(asked, home, resume, force)
+    on_first_rank(lambda: check(asked, home, resume, force))
 
     console = screen()
     fits = fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch=")
     try:
         with stop_signals() as stop, fits:
             # whoever started a run that is resumed has decided about its leaks
-            allow_leak = allow_leak or (resume and home.exists())
-            experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
+            allow_leak = allow_leak or bool(of_first_rank(continues))
+            experiment, seconds_per_step = prepare(request, base, place, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
             follow(experiment, home, resume, force, seconds_per_step, console, stop)
-        finish(experiment, home, console)
+        if speaks():
+            finish(experiment, home, console)
     except KeyboardInterrupt as stopped:
+        if not speaks():
+            raise typer.Exit(exit_code(stopped)) from None
         command = "pretrain" if request.pretrain else "train"
         again = shlex.join(["epass", command, "--resume", "--out", str(home.path)])
         device_flag = "" if device == "auto" else f" --device {device}"
@@ -160,6 +184,12 @@ def steps_kept(home: RunFolder) -> int:
     from ..train.checkpoint import checkpoints
 
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
+
+
+def steps_planned(home: RunFolder) -> int:
+    """The number of steps of the run in a folder."""
+    steps: int = read_recipe(str(home.path / "recipe.toml")).plan["steps"]
+    return steps
 
 
 def recipe_of(folder: Path | None) -> Recipe:
@@ -194,16 +224,17 @@ def prepare(
     from ..experiment import build, reading_settings
 
     recipe, place = compose(request, base), choose_device(device)
-    with reading(console) as progress:
-        dataset = open_dataset(
-            recipe.data["name"],
-            **reading_settings(recipe),
-            progress=progress,
-            notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
-        )
-    experiment = build(recipe, place, dataset)
-    if not allow_leak:
-        refuse_leaks(experiment)
+    with agreeing():
+        with reading(console) as progress:
+            dataset = open_dataset(
+                recipe.data["name"],
+                **reading_settings(recipe),
+                progress=progress,
+                notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
+            )
+        experiment = build(recipe, place, dataset)
+        if not allow_leak:
+            refuse_leaks(experiment)
     pace = seconds_per_step(experiment)
     if seconds is not None:
         steps = max(1, int(TRAINING_SHARE * seconds / pace))
@@ -256,7 +287,8 @@ def follow(
     except NotFiniteError as problem:
         kept = any(home.checkpoints.glob("step-*"))
         state = "its last good checkpoint is kept" if kept else "it had no checkpoint yet"
-        complain(f"{problem} The run is in '{home.path}', {state}; a lower plan.lr may help.")
+        if speaks():
+            complain(f"{problem} The run is in '{home.path}', {state}; a lower plan.lr may help.")
         raise typer.Exit(1) from None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from tempfile import TemporaryDirectory
 from typing import Any
-from warnings import simplefilter
 
 import torch
 import torch.distributed as dist
@@ -50,7 +49,6 @@ def compare_replicas(cases: Sequence[Case], worlds: Sequence[int] = WORLDS) -> l
 
 def _train_replica(own: int, world: int, name: str, cases: list[Case]) -> None:
     torch.set_num_threads(1)
-    simplefilter("ignore", FutureWarning)  # names that torch renames, but not in the oldest release we support
     meeting = f"file://{name}/meeting-{world}"
     dist.init_process_group("gloo", init_method=meeting, rank=own, world_size=world, timeout=timedelta(seconds=120))
     for number, case in enumerate(cases):
