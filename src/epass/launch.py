@@ -30,9 +30,9 @@ def speaks() -> bool:
     return not is_one_of_several() or os.environ["RANK"] == "0"
 
 
-def was_restarted() -> bool:
-    """Whether torchrun started the same command line again after a process died."""
-    return is_one_of_several() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def restarts() -> int:
+    """How often torchrun started the same command line again after a process died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if is_one_of_several() else 0
 
 
 def has_joined() -> bool:
@@ -51,8 +51,12 @@ def join(device: str) -> str:
     kind = device_kind(device, int(os.environ.get("LOCAL_WORLD_SIZE", local + 1)))
     if kind == "cuda":
         torch.cuda.set_device(local)
+    store, own, world = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    # Where torchrun keeps its store over a restart, the addresses of dead processes are still in it.
+    store = dist.PrefixStore(f"attempt {restarts()}", store)
     # What hosts tell each other is on the CPU, so that no device is waited for.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo", timeout=TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=own, world_size=world, timeout=TIMEOUT)
     return f"cuda:{local}" if kind == "cuda" else kind
 
 
@@ -104,6 +108,7 @@ def start_processes(count: int, device: str) -> list[int]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(meeting.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # they find `meeting`, and open none
+        "TORCHELASTIC_RESTART_COUNT": "0",
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
     }

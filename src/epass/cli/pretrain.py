@@ -24,7 +24,7 @@ from .flags import (
     Steps,
 )
 from .settings import DEFAULT_PRETRAINING, Request
-from .train import carry_out, share_out
+from .train import carry_out
 
 
 def pretrain(
@@ -69,5 +69,6 @@ def pretrain(
         settings=tuple(settings or ()),
     )
     # no label teaches, so a test image among the labeled ones teaches nothing either
-    share_out(devices, device)
-    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=True)
+    carry_out(
+        request, budget=budget, out=out, device=device, devices=devices, resume=resume, force=force, allow_leak=True
+    )

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
-from ..launch import agreeing, cause, is_one_of_several, join, speaks, start_processes, was_restarted
+from ..launch import agreeing, cause, is_one_of_several, join, restarts, speaks, start_processes
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
 from .flags import (
@@ -108,8 +108,16 @@ def train(
         seed=seed,
         settings=tuple(settings or ()),
     )
-    share_out(devices, device)
-    carry_out(request, budget=budget, out=out, device=device, resume=resume, force=force, allow_leak=allow_leak)
+    carry_out(
+        request,
+        budget=budget,
+        out=out,
+        device=device,
+        devices=devices,
+        resume=resume,
+        force=force,
+        allow_leak=allow_leak,
+    )
 
 
 def share_out(devices: int | None, device: str) -> None:
@@ -129,16 +137,12 @@ def carry_out(
     budget: str | None,
     out: Path | None,
     device: str,
+    devices: int | None,
     resume: bool,
     force: bool,
     allow_leak: bool,
 ) -> None:
     """Train what was asked for, or say why not."""
-    from ..distributed import of_first_rank, on_first_rank
-
-    place = join(device)
-    if was_restarted():
-        resume, force = True, False
     seconds = parse_budget(budget) if budget is not None else None
     if seconds is not None and (
         request.steps is not None or any(text.startswith("plan.steps=") for text in request.settings)
@@ -146,6 +150,12 @@ def carry_out(
         raise InputError("Steps and --budget both say how long to train: give one of them.")
     if resume and force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
+    share_out(devices, device)
+    from ..distributed import of_first_rank, on_first_rank
+
+    place = join(device)
+    if restarts():
+        resume, force = True, False
 
     continued = resume and request.data is None and request.recipe is None
     base = recipe_of(out) if continued else starting_recipe(request)
@@ -174,8 +184,8 @@ def carry_out(
             raise typer.Exit(exit_code(stopped)) from None
         command = "pretrain" if request.pretrain else "train"
         again = shlex.join(["epass", command, "--resume", "--out", str(home.path)])
-        device_flag = "" if device == "auto" else f" --device {device}"
-        complain(f"continue with {again}{device_flag}" if home.exists() else "nothing was written yet.", "Stopped")
+        flags = ("" if device == "auto" else f" --device {device}") + (f" --devices {devices}" if devices else "")
+        complain(f"continue with {again}{flags}" if home.exists() else "nothing was written yet.", "Stopped")
         raise typer.Exit(exit_code(stopped)) from None
 
 
