@@ -24,7 +24,7 @@ PACKAGE = Path(epass.__file__).parent
 EVERYONE = {"errors", "files"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "running", "models", "cpu", "device", "runs", "report", "recipe"}
+EDGE = {"experiment", "running", "models", "cpu", "device", "launch", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "recipe": set(),
     "method": set(),
     "distributed": set(),
+    "launch": {"device", "distributed"},
     "seeds": set(),
     "parts": {"distributed"},
     "networks": {"distributed", "parts.draws"},
@@ -52,9 +53,10 @@ ROOMS: dict[str, set[str]] = {
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "cli": EDGE
-    | {"bench", "check", "data", "evaluate", "methods", "networks", "reproduce"}
+    | {"bench", "check", "data", "distributed", "evaluate", "methods", "networks", "reproduce"}
     | {"train.checkpoint", "train.loop", "train.window"},
     "studio": EDGE,
+    "__main__": {"cli"},
 }
 LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
@@ -64,6 +66,7 @@ LIBRARIES: dict[str, set[str]] = {
     "recipe": set(),
     "method": {"torch"},
     "distributed": {"torch"},
+    "launch": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
     "networks": {"torch", "safetensors", "timm", "transformers"},
@@ -84,6 +87,7 @@ LIBRARIES: dict[str, set[str]] = {
     "estimator": {"torch", "numpy", "sklearn"},
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
+    "__main__": set(),
 }
 ONLY_INSIDE_FUNCTIONS = {"matplotlib", "sklearn", "PIL", "pyarrow", "timm", "transformers"}
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}

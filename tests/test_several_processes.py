@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from epass.train.checkpoint import checkpoints, read_checkpoint
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 EPASS = (sys.executable, "-m", "epass")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--master-port")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
 STEPS, EVERY = 300, 10
 RECIPE = f"""
 format = 1
@@ -79,6 +80,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
+def free_port() -> str:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return str(place.getsockname()[1])
+
+
 def children(parent: int) -> list[int]:
     """The processes that a process started, in this order."""
     listing = Path(f"/proc/{parent}/task/{parent}/children")
@@ -121,7 +128,7 @@ def test_runs_that_are_disturbed_end_in_the_same_bytes(tmp_path: Path, start: St
     calm, told, killed = tmp_path / "calm", tmp_path / "told", tmp_path / "killed"
 
     # A process that is killed: torchrun starts the same line again, which goes on from the last checkpoint.
-    agent = start(*TORCHRUN, "-m", *EPASS[2:], *arguments, killed)
+    agent = start(*TORCHRUN, "--master-port", free_port(), "-m", *EPASS[2:], *arguments, killed)
     wait_for(agent, killed, 2 * EVERY)
     os.kill(children(agent.pid)[-1], signal.SIGKILL)
     code, printed, error = end(agent)

@@ -1,7 +1,7 @@
 """Collectives that are the identity in a single process.
 
-Every rank computes the same global batch and keeps rows `rank::world`; `gather_rows` restores that order. Tensors travel
-by the backend of their device: what hosts tell each other is on the CPU, so no device has to be waited for.
+Every rank computes the same global batch and keeps rows `rank::world`; `gather_rows` restores that order. What hosts
+tell each other travels in CPU tensors, so that no device has to be waited for.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     means = mean_over_ranks(torch.cat([gradient.flatten() for gradient in gradients]))
-    pieces = means.split([gradient.numel() for gradient in gradients])
+    pieces = torch.split(means, [gradient.numel() for gradient in gradients])
     torch._foreach_copy_(gradients, [new.view_as(old) for new, old in zip(pieces, gradients, strict=True)])
 
 

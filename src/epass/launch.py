@@ -46,14 +46,16 @@ def join(device: str) -> str:
         return device
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     local = int(os.environ["LOCAL_RANK"])
     kind = device_kind(device, int(os.environ.get("LOCAL_WORLD_SIZE", local + 1)))
     if kind == "cuda":
         torch.cuda.set_device(local)
-    store, own, world = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    store, own, world = next(rendezvous("env://", timeout=TIMEOUT))
     # Where torchrun keeps its store over a restart, the addresses of dead processes are still in it.
-    store = dist.PrefixStore(f"attempt {restarts()}", store)
+    store = PrefixStore(f"attempt {restarts()}", store)
     # What hosts tell each other is on the CPU, so that no device is waited for.
     backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=own, world_size=world, timeout=TIMEOUT)
@@ -100,7 +102,7 @@ def agreeing() -> Iterator[None]:
 
 def start_processes(count: int, device: str) -> list[int]:
     """Run the command line of this process in `count` processes that train together; their exit codes."""
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     device_kind(device, count)
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -82,11 +82,10 @@ def _judge(case: Case, worlds: Sequence[int], prefix: str) -> str | None:
         for world in worlds:
             ranks = [load_file(f"{prefix}-{own}-of-{world}") for own in range(world)]
             names = [name for name in ranks[0] if name.startswith("losses")]
-            losses = {name: sum(found.pop(name) for found in ranks) / world for name in names}
+            losses = {name: torch.stack([found.pop(name) for found in ranks]).mean(0) for name in names}
             for other in ranks[1:]:
                 case.keep(ranks[0], other, f"from rank to rank: {advice}")
-            together: dict[str, Tensor] = losses | ranks[0]
-            case.keep(alone, together, f"when {world} ranks share the work of one: {advice}", TOLERANCE)
+            case.keep(alone, losses | ranks[0], f"when {world} ranks share the work of one: {advice}", TOLERANCE)
     except AssertionError as error:
         return str(error)
     return None
