@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 EPASS = (sys.executable, "-m", "epass")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
-STEPS, EVERY = 300, 10
+STEPS, EVERY = 120, 10
 RECIPE = f"""
 format = 1
 source = "made up for tests"
