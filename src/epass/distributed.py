@@ -30,9 +30,14 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
+def alone() -> bool:
+    """Whether there is nobody to talk to."""
+    return world_size() == 1
+
+
 def gather_rows(rows: Tensor) -> Tensor:
     """The rows of all ranks in the order of the global batch; gradients go back to the rank they belong to."""
-    if world_size() == 1:
+    if alone():
         return rows
     gathered: Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
     return gathered
@@ -44,7 +49,7 @@ def own_rows(rows: Tensor) -> Tensor:
     `gather_rows(own_rows(rows))[: len(rows)]` is `rows`.
     """
     world = world_size()
-    if world == 1:
+    if alone():
         return rows
     each = -(-len(rows) // world)
     return rows[(rank() + world * torch.arange(each, device=rows.device)).clamp(max=len(rows) - 1)]
@@ -52,7 +57,7 @@ def own_rows(rows: Tensor) -> Tensor:
 
 def mean_over_ranks(value: Tensor) -> Tensor:
     """The average of a detached `value` over all ranks."""
-    if world_size() == 1:
+    if alone():
         return value
     total = value.detach().clone()
     dist.all_reduce(total)
@@ -61,7 +66,7 @@ def mean_over_ranks(value: Tensor) -> Tensor:
 
 def least_over_ranks(value: Tensor) -> Tensor:
     """The smallest of a detached `value` over all ranks, element by element."""
-    if world_size() == 1:
+    if alone():
         return value
     least = value.detach().clone()
     dist.all_reduce(least, dist.ReduceOp.MIN)
@@ -71,7 +76,7 @@ def least_over_ranks(value: Tensor) -> Tensor:
 @torch.no_grad()
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Replace every gradient by its average over all ranks, in one message."""
-    if world_size() == 1:
+    if alone():
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     means = mean_over_ranks(torch.cat([gradient.flatten() for gradient in gradients]))
@@ -82,7 +87,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 @torch.no_grad()
 def take_from_first_rank(tensors: Iterable[Tensor]) -> None:
     """Overwrite every tensor with the first rank's."""
-    if world_size() == 1:
+    if alone():
         return
     for tensor in tensors:
         sent = tensor.contiguous()
@@ -92,7 +97,7 @@ def take_from_first_rank(tensors: Iterable[Tensor]) -> None:
 
 def bytes_of_first_rank(data: bytes) -> bytes:
     """The first rank's `data`, at least one byte, whatever the others have."""
-    if world_size() == 1:
+    if alone():
         return data
     length = torch.tensor(len(data))
     dist.broadcast(length, 0)
@@ -103,7 +108,7 @@ def bytes_of_first_rank(data: bytes) -> bytes:
 
 def largest_over_ranks(value: float) -> float:
     """The largest of a number that the hosts know."""
-    if world_size() == 1:
+    if alone():
         return value
     largest = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(largest, dist.ReduceOp.MAX)
@@ -117,7 +122,7 @@ def of_first_rank(value: float) -> float:
 
 def on_first_rank(work: Callable[[], object]) -> None:
     """Let the first rank do something, such as writing a file, while the others wait. Its failure ends them all."""
-    if world_size() == 1:
+    if alone():
         work()
         return
     try:

@@ -18,7 +18,7 @@ from .augment import Policy, make_policies, normalize
 from .data import Dataset, Feed, Images, Protocol, Selection, Split, divide, open_dataset, render
 from .data.dataset import Scale
 from .device import choose_precision
-from .distributed import gather_rows, own_rows, world_size
+from .distributed import alone, gather_rows, own_rows
 from .errors import InputError, unknown
 from .method import Batch, Method, Outcome, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
@@ -145,7 +145,7 @@ class Experiment:
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
         wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
-        if wanted and world_size() == 1:  # what processes tell each other in the middle of a step is not compiled
+        if wanted and alone():  # what processes tell each other in the middle of a step is not compiled
             try:
                 return self.captured(compiled=True), self.feed.select
             except torch.OutOfMemoryError:

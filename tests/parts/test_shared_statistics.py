@@ -19,7 +19,7 @@ def shared(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     """A copy that shares its statistics, although there is nobody to share them with."""
     copied = copy.deepcopy(module)
     with monkeypatch.context() as several:
-        several.setattr(statistics, "world_size", lambda: 2)
+        several.setattr(statistics, "alone", lambda: False)
         share_statistics(copied)
     return copied
 
@@ -73,6 +73,7 @@ def test_the_variance_counts_how_far_the_ranks_are_apart(monkeypatch: pytest.Mon
     whole = nn.BatchNorm1d(3)
     wanted = whole(rows)
     parts = [rows[rank::2] for rank in range(2)]
+    monkeypatch.setattr(statistics, "alone", lambda: False)
     monkeypatch.setattr(statistics, "world_size", lambda: 2)
     everything = torch.stack([torch.stack([part.mean(0), part.var(0, correction=0)]) for part in parts])
     monkeypatch.setattr(statistics, "gather_rows", lambda mine: everything)
@@ -92,7 +93,7 @@ def test_one_process_keeps_the_layers_that_it_has() -> None:
 def test_layers_stay_the_same_objects_with_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.LayerNorm(3))
     weights, names = list(net.parameters()), list(net.state_dict())
-    monkeypatch.setattr(statistics, "world_size", lambda: 2)
+    monkeypatch.setattr(statistics, "alone", lambda: False)
     share_statistics(net)
     share_statistics(net)  # a second time changes nothing
     assert all(mine is before for mine, before in zip(net.parameters(), weights, strict=True))
@@ -105,6 +106,6 @@ class Fused(nn.BatchNorm2d):
 
 
 def test_a_layer_that_does_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "world_size", lambda: 2)
+    monkeypatch.setattr(statistics, "alone", lambda: False)
     with pytest.raises(InputError, match="Fused layers cannot share their statistics between processes: train it in"):
         share_statistics(nn.Sequential(Fused(3)))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, world_size
+from ..distributed import alone, gather_rows, world_size
 from ..errors import InputError
 
 
@@ -66,7 +66,7 @@ def share_statistics(module: nn.Module) -> None:
 
     The layers stay the objects they are, with the same parameters, buffers and names.
     """
-    if world_size() == 1:
+    if alone():
         return
     for part in module.modules():
         if type(part) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from safetensors.torch import load, save
 
-from ..distributed import bytes_of_first_rank, of_first_rank, rank, take_from_first_rank, world_size
+from ..distributed import alone, bytes_of_first_rank, of_first_rank, rank, take_from_first_rank
 from .checkpoint import Progress, Unreported
 
 
 def share_start(start: int, progress: Progress, unreported: Unreported) -> int:
     """Give all ranks the first rank's state after `start` steps, and that step. Only it needs to see the run folder."""
-    if world_size() == 1:
+    if alone():
         return start
     start = int(of_first_rank(start))
     tensors = progress.tensors()
