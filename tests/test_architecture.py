@@ -24,7 +24,7 @@ PACKAGE = Path(epass.__file__).parent
 EVERYONE = {"errors", "files", "untrusted"}
 CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
 BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "running", "loggers", "models", "cpu", "device", "runs", "report", "recipe"}
+EDGE = {"experiment", "running", "loggers", "launch", "models", "cpu", "device", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "recipe": set(),
     "method": set(),
     "distributed": set(),
+    "launch": {"device", "distributed"},
     "seeds": set(),
     "parts": {"distributed"},
     "networks": {"distributed", "parts.draws"},
@@ -55,9 +56,10 @@ ROOMS: dict[str, set[str]] = {
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "cli": EDGE
-    | {"bench", "check", "data", "evaluate", "methods", "networks", "reproduce"}
+    | {"bench", "check", "data", "distributed", "evaluate", "methods", "networks", "reproduce"}
     | {"train.checkpoint", "train.loop", "train.window"},
     "studio": EDGE,
+    "__main__": {"cli"},
 }
 LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
@@ -68,6 +70,7 @@ LIBRARIES: dict[str, set[str]] = {
     "recipe": set(),
     "method": {"torch"},
     "distributed": {"torch"},
+    "launch": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
     "networks": {"torch", "safetensors", "timm", "transformers"},
@@ -90,6 +93,7 @@ LIBRARIES: dict[str, set[str]] = {
     "estimator": {"torch", "numpy", "sklearn"},
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
+    "__main__": set(),
 }
 ONLY_INSIDE_FUNCTIONS = {
     "matplotlib",

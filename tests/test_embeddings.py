@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from epass import embeddings
-from epass.embeddings import evenly, keep_embeddings, most_confident_mistakes, projector_of, thumbnails
+from epass.embeddings import evenly, most_confident_mistakes, projector_of, see_test_images, thumbnails
 from epass.experiment import build, look, predict
 from epass.recipe import read_recipe
-from epass.runs import RunFolder, load_embeddings
+from epass.runs import RunFolder, load_embeddings, write_embeddings
 
 
 class Taken:
@@ -38,7 +38,7 @@ def keep(experiment, folder: Path):
         device=experiment.device,
         method=experiment.method,
     )
-    keep_embeddings(only_taken, RunFolder(folder), net, logits)
+    write_embeddings(RunFolder(folder), see_test_images(only_taken, net, logits))
     return load_embeddings(folder), logits
 
 

@@ -104,5 +104,5 @@ def test_a_wrapper_keeps_the_contract(check: str) -> None:
 @pytest.mark.distributed
 def test_two_ranks_of_a_wrapper_do_what_one_process_does() -> None:
     problem: Any
-    (problem,) = compare_replicas([CASE])
+    (problem,) = compare_replicas([CASE], worlds=(2,))
     assert problem is None

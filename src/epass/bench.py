@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from .data import Dataset, Selection, from_arrays, render
+from .distributed import largest_over_ranks
 from .errors import InputError
 from .experiment import Experiment
 from .networks import count_parameters
@@ -49,7 +50,7 @@ def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
             started = time.perf_counter()
             outcome = step(feed(len(seconds)))
             outcome.loss.item()
-            seconds.append(time.perf_counter() - started)
+            seconds.append(largest_over_ranks(time.perf_counter() - started))  # all stop trying after the same step
     return sorted(seconds)[len(seconds) // 2]
 
 

@@ -11,7 +11,7 @@ from .data import Images
 from .experiment import Experiment, look
 from .method import Wrapper
 from .parts.projector import ProjectorEnsemble
-from .runs import Embeddings, RunFolder, write_embeddings
+from .runs import Embeddings
 
 MOST_IMAGES = 2_000
 MOST_BYTES = 9_000_000  # of the file, for features that are wide
@@ -19,8 +19,8 @@ MOST_MISTAKES = 24
 SIDE, MISTAKE_SIDE = 32, 96  # pixels of the longer side of a thumbnail, at most
 
 
-def keep_embeddings(experiment: Experiment, home: RunFolder, net: nn.Module, logits: Tensor) -> None:
-    """Write the features, embeddings and thumbnails of test images, of which `logits` (N, C) are all answers."""
+def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> Embeddings:
+    """The features, embeddings and thumbnails of test images, of which `logits` (N, C) are all answers."""
     test = experiment.split.test
     index = evenly(len(test), MOST_IMAGES)
     pixels = test.take(index)
@@ -32,7 +32,7 @@ def keep_embeddings(experiment: Experiment, home: RunFolder, net: nn.Module, log
     bytes_each = small[0].numel() + 2 * sum(len(part[0]) for part in (features, embedding) if part is not None)
     kept = evenly(len(index), MOST_BYTES // bytes_each)
     mistakes = most_confident_mistakes(logits, test.labels)
-    found = Embeddings(
+    return Embeddings(
         chosen=index[kept].numpy(),
         features=_half(features.cpu()[kept]),
         embedding=None if embedding is None else _half(embedding.cpu()[kept]),
@@ -40,7 +40,6 @@ def keep_embeddings(experiment: Experiment, home: RunFolder, net: nn.Module, log
         mistakes=mistakes.numpy(),
         mistake_thumbnails=thumbnails(test.take(mistakes), MISTAKE_SIDE).numpy(),
     )
-    write_embeddings(home, found)
 
 
 def projector_of(experiment: Experiment) -> ProjectorEnsemble | None:

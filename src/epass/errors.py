@@ -12,6 +12,10 @@ class InputError(ValueError):
     """A mistake of the person at the keyboard: shown without a traceback, exit code 2."""
 
 
+class PeerError(RuntimeError):
+    """Another process of this run failed and says why: this one ends quietly."""
+
+
 def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """The error for a `name` that is not among `choices`, with the near miss or, failing that, all of them."""
     known = sorted(choices)

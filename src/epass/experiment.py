@@ -30,6 +30,7 @@ from .data import (
 )
 from .data.dataset import Scale
 from .device import choose_precision
+from .distributed import alone, gather_rows, own_rows
 from .errors import InputError, unknown
 from .method import Batch, Method, Outcome, Problem
 from .methods import METHODS, PRETRAINING, WRAPPERS
@@ -43,6 +44,7 @@ from .models import (
 )
 from .networks import Classifier, Prediction, find_network, start_from
 from .parts.projector import ProjectorEnsemble
+from .parts.statistics import share_statistics
 from .parts.teacher import Average
 from .recipe import Recipe, arguments, check_table
 from .seeds import fold
@@ -155,7 +157,8 @@ class Experiment:
         """A step, and a feed of its inputs. On CUDA both together are one captured graph."""
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
-        if self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS):
+        wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
+        if wanted and alone():  # what processes tell each other in the middle of a step is not compiled
             try:
                 return self.captured(compiled=True), self.feed.select
             except torch.OutOfMemoryError:
@@ -206,6 +209,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
         torch.manual_seed(fold(recipe.seed, "weights"))
         precision = choose_precision(device, plan.precision)
         method = make_method(recipe, problem, image_shape=split.labeled.shape, precision=precision)
+    share_statistics(method)
     method.to(device)
     if device.type == "cuda":
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
@@ -264,7 +268,8 @@ def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.dev
 
 @torch.no_grad()
 def look(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
-    """What a network says about images that are not augmented."""
+    """What a network says about images that are not augmented; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
-    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in images.chunks(rows)]
-    return Prediction(*(torch.cat(parts).float() for parts in zip(*chunks, strict=True)))
+    mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
+    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
+    return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))

@@ -87,7 +87,6 @@ class Method(nn.Module):
     views: ClassVar[Views]
     all_labels: ClassVar[bool] = False  # an upper bound that trains on every known label, not on the few
     not_compiled: ClassVar[str] = ""  # why `torch.compile` cannot take the objective as one graph, if it cannot
-    not_replicated: ClassVar[str] = ""  # why two processes do not do exactly what one does, if they do not
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

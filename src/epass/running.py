@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from .data import join, split_text
 from .device import choose_device
-from .embeddings import keep_embeddings
+from .distributed import first_rank_says, on_first_rank, rank
+from .embeddings import see_test_images
 from .errors import InputError
 from .evaluate import open_set_accuracy, score
 from .experiment import Experiment, build, look, predict
 from .methods import PRETRAINING
 from .models import learned_without_labels
 from .recipe import Recipe, differences, read_recipe
-from .runs import PRETRAINED, WEIGHTS, RunFolder, environment
+from .runs import PRETRAINED, WEIGHTS, RunFolder, environment, write_embeddings
 from .train.checkpoint import Unreported, restore_newest, write_checkpoint
 from .train.loop import Report, train
+from .train.sharing import share_start
 from .train.window import NotFiniteError, Window
 from .train.writer import Snapshot, Writer, saving_between_steps
 
@@ -47,24 +52,37 @@ def run(
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     experiment = experiment or build(recipe, choose_device(device))
-    home = RunFolder(folder)
-    with home.hold(), closing(experiment.feed), Writer(experiment.plan.checkpoint_minutes) as writer:
+    home, writes = RunFolder(folder), rank() == 0
+    with ExitStack() as held:
+        held.enter_context(closing(experiment.feed))
         start, unreported = 0, Unreported(Window(0))
-        if resume and home.exists():
-            check_same(recipe, home)
-            home.sweep()
-            start = restore_newest(home.checkpoints, experiment.progress, unreported)
-            home.truncate_metrics(start)
-        else:
-            home.create(force)
-            home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
-            home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
-            home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
-        rows = home.metrics()
+
+        def open_folder() -> None:
+            nonlocal start
+            held.enter_context(home.hold())
+            if resume and home.exists():
+                check_same(recipe, home)
+                home.sweep()
+                start = restore_newest(home.checkpoints, experiment.progress, unreported)
+                home.truncate_metrics(start)
+            else:
+                home.create(force)
+                home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
+                home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
+                home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
+
+        on_first_rank(open_folder)
+        start = share_start(start, experiment.progress, unreported)
+        rows = home.metrics() if writes else []
+        writer = held.enter_context(Writer(experiment.plan.checkpoint_minutes))  # ends before the folder is let go
         spent, started = unreported.seconds or (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
 
         def save(step: int) -> None:
             unreported.seconds = spent + time.perf_counter() - started
+            unreported.window.agree()
+            on_first_rank(lambda: begin_to_write(step))
+
+        def begin_to_write(step: int) -> None:
             writer.wait()  # so that there is one copy at most
             copy = Snapshot(experiment.progress.tensors() | unreported.tensors())
 
@@ -75,7 +93,7 @@ def run(
             writer.start(write)
 
         work, feed = experiment.pipeline
-        feed = saving_between_steps(feed, stop, start, save, writer)
+        feed = saving_between_steps(feed, stop, start, save, writer, lambda: first_rank_says(writer.is_due))
         for report in train(work, feed, experiment.optimizer, experiment.plan, start=start, window=unreported.window):
             values = dict(report.values)
             if experiment.plan.evaluates_after(report.step):
@@ -89,11 +107,12 @@ def run(
                     values["valid_error"] = score(logits, kept_back.labels)["error"]
             seconds = round(spent + time.perf_counter() - started, 3)
             by_class = report.by_class if experiment.plan.evaluates_after(report.step) else {}
-            home.append_metrics({"step": report.step, "seconds": seconds, **values, **by_class})
+            if writes:
+                home.append_metrics({"step": report.step, "seconds": seconds, **values, **by_class})
             if experiment.plan.evaluates_after(report.step):
                 save(report.step)
             yield Report(report.step, values, by_class)
-        writer.wait()
+        on_first_rank(writer.wait)
         finish(experiment, home)
 
 
@@ -110,6 +129,14 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     net, dataset, recipe = experiment.network, experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device)
+    validation = None
+    if (kept_back := experiment.split.validation) is not None:
+        answers = predict(net, kept_back, dataset, experiment.device)
+        validation = (answers.numpy(), kept_back.labels.numpy())
+    open_set = open_set_results(experiment, net)
+    seen = see_test_images(experiment, net, logits)
+    if rank():  # what follows asks nothing of the network
+        return
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
     home.write_tensors(WEIGHTS, weights, {"format": "epass"})
     if recipe.method["name"] in PRETRAINING:
@@ -131,12 +158,8 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "wrapper": recipe.wrapper,
         },
     )
-    validation = None
-    if (kept_back := experiment.split.validation) is not None:
-        answers = predict(net, kept_back, dataset, experiment.device)
-        validation = (answers.numpy(), kept_back.labels.numpy())
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
-    keep_embeddings(experiment, home, net, logits)
+    write_embeddings(home, seen)
     rows = home.metrics()
     tested = [row for row in rows if row.get("test_error") is not None]
     best = min(tested, key=lambda row: row["test_error"])
@@ -153,12 +176,15 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
-    open_logits = getattr(experiment.method, "open_logits", None)  # of a method that can say "none of these"
-    if experiment.split.outliers is not None and open_logits is not None:
-        everything = join(test, experiment.split.outliers)
-        features = look(net, everything, dataset, experiment.device).features
-        results["open_set"] = {
-            "balanced_accuracy": open_set_accuracy(open_logits(features).cpu(), everything.labels),
-            "outliers": len(experiment.split.outliers),
-        }
-    home.write_json("results.json", results)
+    home.write_json("results.json", results | open_set)
+
+
+def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
+    """How well a method that can say "none of these" tells the classes and the images of none of them apart."""
+    open_logits = getattr(experiment.method, "open_logits", None)
+    if experiment.split.outliers is None or open_logits is None:
+        return {}
+    everything = join(experiment.split.test, experiment.split.outliers)
+    features = look(net, everything, experiment.dataset, experiment.device).features
+    accuracy = open_set_accuracy(open_logits(features).cpu(), everything.labels)
+    return {"open_set": {"balanced_accuracy": accuracy, "outliers": len(experiment.split.outliers)}}

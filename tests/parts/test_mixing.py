@@ -129,17 +129,22 @@ def test_one_share_and_one_order_mix_images_and_targets_alike() -> None:
     assert min(shares) >= 0.5
 
 
-def test_processes_share_the_share_and_not_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("world", [2, 3])
+def test_several_processes_mix_their_rows_as_one_would(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mixture, (seed,) = Mixture(0.75), seeds(3)[2:]
-    monkeypatch.setattr("epass.parts.draws.world_size", lambda: 2)
-    rows = torch.eye(8)
-    found = []
-    for rank in range(2):
-        monkeypatch.setattr("epass.parts.draws.rank", lambda rank=rank: rank)
-        found.append(mixture(rows, rows, seed)[0])
-    assert not torch.equal(*found)
-    kept = [mixed.sort(1).values[:, -1].min() for mixed in found]  # what a row with a partner keeps of itself
-    assert torch.equal(*kept)
+    images, targets = torch.eye(12), torch.eye(12).flip(1)
+    wanted = mixture(images, targets, seed)
+    everything = [uniform(seed, 12, salt=1), images, targets]
+    for module in ("epass.parts.draws", "epass.parts.mixing"):
+        monkeypatch.setattr(f"{module}.world_size", lambda: world)
+    for rank in range(world):
+        gathered = iter(everything)  # what the others have, in the order in which it is asked for
+        for module in ("epass.parts.draws", "epass.parts.mixing"):
+            monkeypatch.setattr(f"{module}.rank", lambda rank=rank: rank)
+            monkeypatch.setattr(f"{module}.gather_rows", lambda mine, gathered=gathered: next(gathered))
+        found = mixture(images[rank::world], targets[rank::world], seed)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert torch.equal(ours, theirs[rank::world])
 
 
 # --- Chunks ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import typer
 
 from ..cpu import prepare_cpu
 from ..errors import InputError
+from ..launch import has_joined, leaving, speaks
 from .bench import bench
 from .check import check
 from .compare import COMPARISONS, compare
@@ -79,12 +80,13 @@ def root(
 def main() -> None:
     """Run the command line; a mistake in the input is one sentence and exit code 2."""
     prepare_cpu()
-    with warnings.catch_warnings():
+    with leaving(), warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
             app()
         except InputError as problem:
-            complain(str(problem))
+            if speaks() or has_joined():  # before they meet, all see the same mistake
+                complain(str(problem))
             sys.exit(2)
         except OSError as problem:  # a full disk, a folder that may not be written
             if problem.filename is None or problem.strerror is None:
@@ -95,4 +97,5 @@ def main() -> None:
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line instead of Python's two, which name a line of our source."""
-    complain(str(message), "Warning")
+    if speaks():
+        complain(str(message), "Warning")

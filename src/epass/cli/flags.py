@@ -34,6 +34,10 @@ Out = Annotated[
     typer.Option(help="The run folder. [dim]\\[default: runs/DATA-METHOD-SEED][/]", rich_help_panel=WHERE),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=WHERE)]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that share every batch: one per GPU, or on the CPU.", rich_help_panel=WHERE),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the run in the folder, or start it.", rich_help_panel=WHERE)
 ]

@@ -18,6 +18,7 @@ LISTED_CLASSES = 12  # more classes than this are summed up
 def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, done: int = 0) -> dict[str, str]:
     """The plan of a run, by name; `done` steps of it were made earlier."""
     from ..device import choose_precision
+    from ..distributed import world_size
     from ..networks import count_parameters
 
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
@@ -45,7 +46,7 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
         "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
-        "device": f"{experiment.device}, {precision}",
+        "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "time": f"about {duration(max(1.0, (plan.steps - done) * seconds_per_step))}",
         "run folder": str(folder),
     }

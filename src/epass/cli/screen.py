@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..launch import speaks
 from ..untrusted import printable
 
 LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
@@ -18,6 +19,8 @@ LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
 
 def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
+    if not speaks():
+        return Console(quiet=True, force_terminal=False)
     terminal = sys.stdout.isatty()
     return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)
 

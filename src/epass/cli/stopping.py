@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from ..launch import is_one_of_several
 
 
 class Terminated(KeyboardInterrupt):
@@ -18,10 +21,20 @@ class Stop:
     def __init__(self) -> None:
         self.patient = False
         self.asked: KeyboardInterrupt | None = None
+        self.parent: int | None = None
+        self.agree: Callable[[float], float] = lambda code: code
+        if is_one_of_several():
+            from ..distributed import largest_over_ranks
+
+            self.parent, self.agree = os.getppid(), largest_over_ranks
 
     def __call__(self) -> None:
-        if self.asked is not None:
-            raise self.asked
+        """Of several processes, all stop at the same step, whichever was asked. So do those whose parent is gone."""
+        if self.parent not in (None, os.getppid()) and self.asked is None:
+            self.asked = Terminated()
+        code = self.agree(0 if self.asked is None else exit_code(self.asked))
+        if code:
+            raise self.asked or (Terminated() if code == 128 + signal.SIGTERM else KeyboardInterrupt())
 
     @contextmanager
     def patiently(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
+from ..launch import agreeing, cause, is_one_of_several, join, restarts, speaks, start_processes
 from ..loggers import Logger, logged, make_loggers
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
@@ -21,6 +23,7 @@ from .flags import (
     Budget,
     Data,
     Device,
+    Devices,
     Force,
     FromRecipe,
     ImageSize,
@@ -80,6 +83,7 @@ def train(
     budget: Budget = None,
     out: Out = None,
     device: Device = "auto",
+    devices: Devices = None,
     resume: Resume = False,
     force: Force = False,
     log: Log = None,
@@ -116,11 +120,23 @@ def train(
         budget=budget,
         out=out,
         device=device,
+        devices=devices,
         resume=resume,
         force=force,
         allow_leak=allow_leak,
         loggers=make_loggers(log or ()),
     )
+
+
+def share_out(devices: int | None, device: str) -> None:
+    """Where several devices are wanted, have the command carried out by as many processes instead of this one."""
+    if devices in (None, 1) or is_one_of_several():
+        return
+    number, code = cause(start_processes(devices, device))
+    if code < 0:
+        complain(f"process {number} was ended by {signal.Signals(-code).name}; the same command with --resume goes on.")
+        code = 128 - code
+    raise typer.Exit(code)
 
 
 def carry_out(
@@ -129,6 +145,7 @@ def carry_out(
     budget: str | None,
     out: Path | None,
     device: str,
+    devices: int | None,
     resume: bool,
     force: bool,
     allow_leak: bool,
@@ -142,46 +159,56 @@ def carry_out(
         raise InputError("Steps and --budget both say how long to train: give one of them.")
     if resume and force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
+    share_out(devices, device)
+    from ..distributed import of_first_rank, on_first_rank
+
+    place = join(device)
+    if restarts():
+        resume, force = True, False
 
     continued = resume and request.data is None and request.recipe is None
     base = recipe_of(out) if continued else starting_recipe(request)
     home = RunFolder(out or default_folder(compose(request, base)))
-    if resume and home.exists() and seconds is not None:
+    continues = resume and home.exists()
+    if seconds is not None and (planned := int(of_first_rank(steps_planned(home) if continues else 0))):
         # the speed of today would give another number of steps and so another run
-        request = replace(request, steps=read_recipe(str(home.path / "recipe.toml")).plan["steps"])
-        seconds = None
+        request, seconds = replace(request, steps=planned), None
     asked = compose(request, base)
-    check(asked, home, resume, force)
+    on_first_rank(lambda: check(asked, home, resume, force))
 
     console = screen()
     fits = fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch=")
     try:
         with stop_signals() as stop, fits:
             # whoever started a run that is resumed has decided about its leaks
-            allow_leak = allow_leak or (resume and home.exists())
-            experiment, seconds_per_step = prepare(request, base, device, seconds, allow_leak, console)
+            allow_leak = allow_leak or bool(of_first_rank(continues))
+            experiment, seconds_per_step = prepare(request, base, place, seconds, allow_leak, console)
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
             follow(experiment, home, resume, force, loggers, seconds_per_step, console, stop)
-        finish(experiment, home, console)
+        if speaks():
+            finish(experiment, home, console)
     except KeyboardInterrupt as stopped:
-        again = line_to_go_on(request, home, device)
+        if not speaks():
+            raise typer.Exit(exit_code(stopped)) from None
+        again = line_to_go_on(request, home, device, devices)
         complain(f"continue with {again}" if home.exists() else "nothing was written yet.", "Stopped")
         raise typer.Exit(exit_code(stopped)) from None
     except OSError as problem:  # a full disk, a folder that became read-only
         if problem.filename is None or problem.strerror is None or not home.exists():
             raise
-        again = line_to_go_on(request, home, device)
+        again = line_to_go_on(request, home, device, devices)
         complain(
             f"{problem.strerror}: '{problem.filename}'. {what_is_kept(home)}; mend this, then continue with {again}"
         )
         raise typer.Exit(1) from None
 
 
-def line_to_go_on(request: Request, home: RunFolder, device: str) -> str:
+def line_to_go_on(request: Request, home: RunFolder, device: str, devices: int | None) -> str:
     """What to type to continue a run."""
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
-    return shlex.join([*command, *(() if device == "auto" else ("--device", device))])
+    command += [] if device == "auto" else ["--device", device]
+    return shlex.join([*command, *([] if devices is None else ["--devices", str(devices)])])
 
 
 def what_is_kept(home: RunFolder) -> str:
@@ -195,6 +222,12 @@ def steps_kept(home: RunFolder) -> int:
     from ..train.checkpoint import checkpoints
 
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
+
+
+def steps_planned(home: RunFolder) -> int:
+    """The number of steps of the run in a folder."""
+    steps: int = read_recipe(str(home.path / "recipe.toml")).plan["steps"]
+    return steps
 
 
 def recipe_of(folder: Path | None) -> Recipe:
@@ -229,16 +262,17 @@ def prepare(
     from ..experiment import build, reading_settings
 
     recipe, place = compose(request, base), choose_device(device)
-    with reading(console) as progress:
-        dataset = open_dataset(
-            recipe.data["name"],
-            **reading_settings(recipe),
-            progress=progress,
-            notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
-        )
-    experiment = build(recipe, place, dataset)
-    if not allow_leak:
-        refuse_leaks(experiment)
+    with agreeing():
+        with reading(console) as progress:
+            dataset = open_dataset(
+                recipe.data["name"],
+                **reading_settings(recipe),
+                progress=progress,
+                notice=lambda sentence: console.print(f"{sentence}\n", markup=False),
+            )
+        experiment = build(recipe, place, dataset)
+        if not allow_leak:
+            refuse_leaks(experiment)
     pace = seconds_per_step(experiment)
     if seconds is not None:
         steps = max(1, int(TRAINING_SHARE * seconds / pace))
@@ -287,10 +321,11 @@ def follow(
     )
     try:
         with stop.patiently(), watching(console, experiment.plan.steps, seconds_per_step) as watch:
-            for report in logged(reports, loggers, home.path, experiment.recipe.flat()):
+            for report in logged(reports, loggers if speaks() else (), home.path, experiment.recipe.flat()):
                 watch(report)
     except NotFiniteError as problem:
-        complain(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.")
+        if speaks():
+            complain(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.")
         raise typer.Exit(1) from None
 
 

@@ -20,7 +20,6 @@ class MixMatch(Method):
     """Mixtures of labeled and guessed images: cross-entropy on the former, squared error on the latter."""
 
     views = Views(labeled=("weak",), unlabeled=("weak", "weak"))
-    not_replicated = "Every process mixes only its own images with each other."
 
     def __init__(
         self,

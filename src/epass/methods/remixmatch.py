@@ -26,7 +26,6 @@ class ReMixMatch(Method):
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong", "strong"))
-    not_replicated = "Every process mixes only its own images with each other."
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..distributed import rank, world_size
+from ..distributed import gather_rows, rank, world_size
 
 _BITS = 23  # of a number: with the half that keeps it off 0 and 1, all that float32 can hold
 
@@ -41,8 +41,8 @@ def normal(seed: Tensor, *shape: int, salt: int) -> Tensor:
 
 
 def permutation(seed: Tensor, count: int, *, salt: int) -> Tensor:
-    """(count,) int64: the numbers below `count` in random order."""
-    return uniform(seed, count, salt=salt).argsort()
+    """A random order of the rows of all processes, int64; `count` is that of this one's."""
+    return gather_rows(uniform(seed, count, salt=salt)).argsort()
 
 
 def _signed(number: int) -> int:

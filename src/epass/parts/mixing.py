@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..distributed import gather_rows, rank, world_size
 from ..errors import InputError
 from .draws import permutation, uniform
 from .statistics import statistics_kept
@@ -70,7 +71,7 @@ class SymmetricBeta(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Every image of a batch, and its label, mixed with another one of the same process.
+    """Every image of a batch, and its label, mixed with another one, which may be another process's.
 
     One share of Beta(alpha, alpha) for the whole batch and one random order of it: row i keeps at least half of itself,
     row order[i] gives the rest. Draws with the salts 0 and 1.
@@ -84,8 +85,8 @@ class Mixture(nn.Module):
         """Images (N, ...) and class probabilities (N, C) in, their mixtures out."""
         share = self.shares(seed, salt=0)
         share = torch.maximum(share, 1 - share)
-        order = permutation(seed, len(images), salt=1)
-        mixed, mixed_targets = (share * rows + (1 - share) * rows[order] for rows in (images, targets))
+        partner = permutation(seed, len(images), salt=1)[rank() :: world_size()]
+        mixed, mixed_targets = (share * rows + (1 - share) * gather_rows(rows)[partner] for rows in (images, targets))
         return mixed, mixed_targets
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, mean_over_ranks, rank, world_size
+from ..distributed import mean_over_ranks
 from ..errors import one_of
 
 HeadNorm = Literal["strong", "all"]
@@ -70,8 +70,7 @@ class Shrinking(nn.Module):
     def forward(self, labeled: Tensor, weak: Tensor, strong: Tensor) -> Tensor:
         """(U, C) auxiliary logits of the strong views, from features of all views."""
         rows = strong if self.head_norm == "strong" else torch.cat([strong, labeled, weak])
-        # Statistics are over all processes: each computes all rows, which is little, and takes its own.
-        logits: Tensor = self.head(gather_rows(rows))[rank() :: world_size()]
+        logits: Tensor = self.head(rows)
         return logits[: len(strong)]
 
     def next_share(self, mask: Tensor, step: Tensor) -> Tensor:

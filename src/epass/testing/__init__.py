@@ -1,8 +1,8 @@
 """The contract of a method, as checks to run on your own: `check_method(MyMethod, threshold=0.5)`.
 
 `check_method` runs every check of `CHECKS` on a tiny problem that it makes up itself, on the CPU, in a few seconds.
-`check_replicas` starts two processes and takes longer. A broken rule raises an `AssertionError` that says which rule it
-is and how to mend it.
+`check_replicas` starts two processes, then three, and takes longer. A broken rule raises an `AssertionError` that says
+which rule it is and how to mend it.
 """
 
 from __future__ import annotations

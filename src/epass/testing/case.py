@@ -21,7 +21,8 @@ from ..train.schedule import Plan
 from ..train.step import Step, make_step
 
 LATE = 10**6  # a step after every warm-up
-PROBLEM = Problem(3, 6, 32, label_counts=(2, 2, 2), labeled_batch=8, unlabeled_batch=16, steps=2 * LATE)
+# Batches that two and three processes can share.
+PROBLEM = Problem(3, 6, 32, label_counts=(2, 2, 2), labeled_batch=12, unlabeled_batch=18, steps=2 * LATE)
 RUNNING = {"running_mean", "running_var", "num_batches_tracked"}  # BatchNorm's statistics, which `forward` may write
 
 
@@ -30,9 +31,8 @@ class TinyBackbone(nn.Sequential):
 
     num_features = 6
 
-    def __init__(self, *, batch_norm: bool = True) -> None:
-        norm = nn.BatchNorm2d(self.num_features) if batch_norm else nn.Identity()
-        conv = nn.Conv2d(3, self.num_features, 3, stride=2)
+    def __init__(self) -> None:
+        norm, conv = nn.BatchNorm2d(self.num_features), nn.Conv2d(3, self.num_features, 3, stride=2)
         super().__init__(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
@@ -49,13 +49,13 @@ class Case:
     projector: Mapping[str, Any] | None = None
     wrap: Callable[[Method, Problem], Method] | None = None  # a wrapper around the method, such as `ABC`
 
-    def build(self, seed: int = 0, *, batch_norm: bool = True) -> Method:
+    def build(self, seed: int = 0) -> Method:
         """A fresh method; another seed gives other weights and, where they start random, other memories."""
         takes_projector = "projector" in inspect.signature(self.method).parameters
         self.require(takes_projector or self.projector is None, "takes no projector, so do not give it one.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            net = Classifier(TinyBackbone(batch_norm=batch_norm), PROBLEM.num_classes)
+            net = Classifier(TinyBackbone(), PROBLEM.num_classes)
             arguments = dict(self.arguments)
             if takes_projector:
                 arguments["projector"] = ProjectorEnsemble(net.num_features, 5, **(self.projector or {}))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from ..distributed import average_gradients
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
 
@@ -21,12 +22,14 @@ MOST_CLASSES = 100  # of which each is counted on its own: reports list them
 def make_step(
     method: Method, optimizer: torch.optim.Optimizer, average: Average, *, forward: nn.Module | None = None
 ) -> Step:
-    """The step of `method`. `forward` computes its outcome where that is its compiled or data-parallel form."""
+    """The step of `method`. `forward` computes its outcome where that is its compiled form."""
     compute = method if forward is None else forward
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def step(batch: Batch) -> Outcome:
         outcome: Outcome = compute(batch)
         outcome.loss.backward()  # type: ignore[no-untyped-call]
+        average_gradients(weights)  # over all processes, if there are several
         optimizer.step()
         optimizer.zero_grad()  # to none: the next gradients are written, not added; a recorded step keeps their place
         method.update(outcome.memory)

@@ -8,6 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from ..distributed import least_over_ranks, mean_over_ranks
 from ..method import Outcome
 
 
@@ -41,8 +42,14 @@ class Window:
             self.finite = self.finite + (fine & (self.finite == self.count))
         self.count += 1
 
+    def agree(self) -> None:
+        """Take the sums of all ranks into account; a second time changes nothing."""
+        if self.total is not None and self.finite is not None:
+            self.total, self.finite = mean_over_ranks(self.total), least_over_ranks(self.finite)
+
     def means(self) -> dict[str, float]:
         """Averages by name: the one place where the host waits. A loss that is no number stops everything."""
+        self.agree()
         assert self.total is not None
         assert self.finite is not None
         first, name = min(zip(self.finite.tolist(), self.losses, strict=True), key=lambda pair: pair[0])

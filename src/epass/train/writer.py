@@ -97,16 +97,21 @@ class Writer:
 
 
 def saving_between_steps(
-    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None], writer: Writer
+    feed: Callable[[int], T],
+    stop: Callable[[], None],
+    start: int,
+    save: Callable[[int], None],
+    writer: Writer,
+    is_due: Callable[[], bool] | None = None,
 ) -> Callable[[int], T]:
     """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
 
-    So they are when it is time for a checkpoint. A step asks for its batch before it changes anything, so this is where
-    the state is that of whole steps.
+    So they are when it is time for a checkpoint, which is for `is_due` to say where several processes must agree. A
+    step asks for its batch before it changes anything, so this is where the state is that of whole steps.
     """
 
     def feed_or_stop(step: int) -> T:
-        due = writer.is_due() and step > start
+        due = (is_due or writer.is_due)() and step > start
         if due:
             save(step)
         try:

@@ -1,0 +1,5 @@
+"""`python -m epass` is `epass`, as torchrun wants it."""
+
+from .cli import main
+
+main()
