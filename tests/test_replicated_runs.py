@@ -156,7 +156,9 @@ def close(this: Path, that: Path) -> None:
             assert ours[name] == approx(theirs[name]), name
     assert [row["step"] for row in metrics(this)] == [row["step"] for row in metrics(that)]
     for ours, theirs in zip(metrics(this), metrics(that), strict=True):
-        assert ours == approx(theirs)
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            assert value == approx(theirs[name]), name
 
 
 def test_two_processes_make_the_run_of_one(home: Path) -> None:
