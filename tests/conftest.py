@@ -17,3 +17,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test finds what another one decoded, and none leaves anything in the home folder."""
     monkeypatch.setenv("EPASS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU: convolutions that round as float32 does, whichever cuDNN finds fastest, and sum up in one order."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)

@@ -23,13 +23,6 @@ from epass.train.step import make_step
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-@pytest.fixture
-def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Convolutions that round as float32 does, whichever of them cuDNN finds fastest, and sum up in one order."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-
-
 def make(device: str, method: str = "simmatch", **settings: Any) -> Experiment:
     own = {"method.threshold": 0.4} if "threshold" in inspect.signature(METHODS[method]).parameters else {}
     plan = {"plan.steps": 200, "plan.precision": "float32", "plan.compile": "off"}
@@ -80,7 +73,7 @@ def test_too_little_memory_is_not_taken_for_a_failed_compilation(monkeypatch: py
 
 @pytest.mark.gpu
 @NEEDS_CUDA
-@pytest.mark.usefixtures("_full_float32")
+@pytest.mark.usefixtures("full_float32")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_recorded_pipeline_trains_as_the_plain_one_does(method: str) -> None:
     # Selection, draws, gathering, augmentation, step, memory and average in one graph, against the same one by one.

@@ -51,6 +51,7 @@ def talking(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         dist.destroy_process_group()
 
 
+@pytest.mark.usefixtures("full_float32")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On CUDA the messages are part of the recorded graph."""

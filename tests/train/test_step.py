@@ -160,6 +160,7 @@ def test_step_reports_what_it_observes() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.usefixtures("full_float32")
 @pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
 @pytest.mark.parametrize("name", METHODS)
 def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: str) -> None:
