@@ -72,15 +72,26 @@ def test_gaps_that_add_up_to_nothing_are_nothing(make_runs):
     assert differences(group_runs([*theirs, *ours]))[0].found.points == 0
 
 
-def test_one_seed_cannot_tell_and_says_what_its_interval_covers(make_runs):
+def test_one_seed_speaks_for_itself_alone_and_says_what_its_interval_covers(make_runs):
     labels_only, simmatch = make_runs("supervised", [0.5]), make_runs("simmatch", [0.2])
     answer_wrongly(labels_only[0], range(30))
     answer_wrongly(simmatch[0], range(12))
     assert say(labels_only, simmatch) == (
-        "One seed cannot tell whether the unlabeled images helped: SimMatch ends at 20.00 % test error against "
+        "On this one seed the unlabeled images helped: SimMatch ends at 20.00 % test error against "
         "50.00 % with labels only, 30.00 points less (95 % interval over the 60 test images 18.33 to 41.67 less; the "
         "luck of other labels and weights is not in it)."
     )
+    labels_only, simmatch = make_runs("supervised", [0.2]), make_runs("simmatch", [0.5])
+    answer_wrongly(labels_only[0], range(12))
+    answer_wrongly(simmatch[0], range(30))
+    assert say(labels_only, simmatch).startswith("On this one seed the unlabeled images hurt: SimMatch ends at 50.00 %")
+
+
+def test_one_seed_cannot_tell_what_its_test_images_do_not_show(make_runs):
+    labels_only, simmatch = make_runs("supervised", [11 / 60]), make_runs("simmatch", [10 / 60])
+    answer_wrongly(labels_only[0], range(11))
+    answer_wrongly(simmatch[0], range(5, 15))
+    assert say(labels_only, simmatch).startswith("One seed cannot tell whether the unlabeled images helped: SimMatch")
 
 
 def test_test_images_are_a_source_of_noise_beside_the_seeds(make_runs):
@@ -186,7 +197,7 @@ def test_the_best_of_several_is_named_as_such(make_runs):
         ),
         ([0.30, 0.30, 0.30], "EPASS hurt SimMatch"),
         ([0.19, 0.21, 0.19], "EPASS made no clear difference to SimMatch"),
-        ([0.10], "One seed cannot tell whether EPASS helped SimMatch"),
+        ([0.10], "On this one seed EPASS helped SimMatch"),
     ],
 )
 def test_epass_against_one_projector(make_runs, errors, answer):

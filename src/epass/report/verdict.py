@@ -30,7 +30,9 @@ class Comparison(NamedTuple):
         helped, hurt, unclear = question
         amount = f"{facts}{self.link} {_points(self.points)}"
         if self.num_seeds == 1:
-            return f"One seed cannot tell whether {helped}: {amount}{self.detail}."
+            clear = self.num_images > 1 and self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+            answer = f"On this one seed {helped if self.points < 0 else hurt}"
+            return f"{answer if clear else f'One seed cannot tell whether {helped}'}: {amount}{self.detail}."
         answer = (helped if self.points < 0 else hurt) if self.sure else unclear
         noise = "more than" if self.sure else "within"
         return f"{answer[0].upper()}{answer[1:]}: {amount}{self.detail}, {noise} the noise of {self.noise}."
@@ -96,7 +98,7 @@ def _compare_pairs(pairs: Sequence[tuple[Run, Run]], ours: Group, theirs: Group)
     noise = f"{len(pairs)} seeds" + (f" and {_count(images, 'test image')}" if images else "")
     detail = f" (95 % interval {_range(low, high)}; seed by seed {_range(gaps.min(), gaps.max())})"
     if len(gaps) == 1:
-        over = f" (95 % interval over the {images} test images {_range(low, high)}"
+        over = f" (95 % interval over the {images:,} test images {_range(low, high)}"
         detail = f"{over}; the luck of other labels and weights is not in it)" if images > 1 else ""
     return Comparison(points, (low, high), len(pairs), images, sure, link, detail, noise)
 
