@@ -42,10 +42,11 @@ def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns without lines around them."""
+    """Columns without lines around them; a cell may have several lines."""
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for first, *others in rows:
-        table.add_row(Text(printable(first), "cyan"), *(Text(printable(other)) for other in others))
+    for row in rows:
+        first, *others = ("\n".join(map(printable, cell.split("\n"))) for cell in row)
+        table.add_row(Text(first, "cyan"), *map(Text, others))
     console.print(table)
 
 
