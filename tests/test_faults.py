@@ -27,35 +27,10 @@ from epass.running import run
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
 from epass.train.window import NotFiniteError
 from epass.train.writer import Writer
+from tiny_recipe import tiny_recipe
 
 CPU, STEPS, EVERY_STEP = torch.device("cpu"), 6, 1e-9
-RECIPE = f"""
-format = 1
-source = "made up for tests"
-
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 4
-
-[method]
-name = "simmatch"
-warmup_steps = 2
-
-[projector]
-size = 1
-out_dim = 16
-
-[plan]
-steps = {STEPS}
-labeled_batch = 10
-unlabeled_ratio = 2
-report_every = 2
-evaluate_every = 3
-"""
+RECIPE = tiny_recipe(plan={"steps": STEPS, "report_every": 2})
 PLAIN = parse_recipe(RECIPE, "tests")
 TIMED = PLAIN.with_settings({"plan.checkpoint_minutes": EVERY_STEP})
 
@@ -314,7 +289,7 @@ DRIVER = """
 import json, os, subprocess, sys
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from calling import call
 from epass import running
 
@@ -396,7 +371,7 @@ def test_a_full_disk_and_a_read_only_one_end_in_a_sentence_and_cost_nothing(tmp_
     (tmp_path / "disk").mkdir()
     (tmp_path / "tiny.toml").write_text(RECIPE)
     done = subprocess.run(
-        [*NAMESPACE, sys.executable, "-c", DRIVER, Path(__file__).parent / "cli"],
+        [*NAMESPACE, sys.executable, "-c", DRIVER, Path(__file__).parent, Path(__file__).parent / "cli"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

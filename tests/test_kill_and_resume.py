@@ -17,40 +17,14 @@ from typing import Any
 import pytest
 
 from epass.train.checkpoint import checkpoints
+from tiny_recipe import tiny_recipe
 
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
 STEPS, KILLS, MARGIN = 200, 3, 60  # the margin: on a slow day, a run gets further than we meant before it dies
-RECIPE = f"""
-format = 1
-source = "made up for tests"
-
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 4
-
-[method]
-name = "simmatch"
-threshold = 0.3
-warmup_steps = 10
-
-[projector]
-size = 3
-out_dim = 16
-
-[plan]
-steps = {STEPS}
-labeled_batch = 16
-unlabeled_ratio = 4
-average_momentum = 0.9
-report_every = 1
-evaluate_every = 5
-"""
+PLAN = {"steps": STEPS, "labeled_batch": 16, "unlabeled_ratio": 4, "average_momentum": 0.9, "evaluate_every": 5}
+RECIPE = tiny_recipe(method={"threshold": 0.3, "warmup_steps": 10}, projector={"size": 3}, plan=PLAN)
 
 
 Start = Callable[..., "subprocess.Popen[str]"]

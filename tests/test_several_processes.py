@@ -17,40 +17,19 @@ import pytest
 
 from epass.runs.lock import LOCK
 from epass.train.checkpoint import checkpoints, read_checkpoint
+from tiny_recipe import tiny_recipe
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 EPASS = (sys.executable, "-m", "epass")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
 STEPS, EVERY = 120, 10
-RECIPE = f"""
-format = 1
-source = "made up for tests"
-
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 2
-
-[method]
-name = "comatch"
-threshold = 0.3
-warmup_steps = 10
-
-[projector]
-size = 2
-out_dim = 8
-
-[plan]
-steps = {STEPS}
-labeled_batch = 8
-unlabeled_ratio = 2
-report_every = 1
-evaluate_every = {EVERY}
-"""
+RECIPE = tiny_recipe(
+    net={"width": 2},
+    method={"name": "comatch", "threshold": 0.3, "warmup_steps": 10},
+    projector={"size": 2, "out_dim": 8},
+    plan={"steps": STEPS, "labeled_batch": 8, "evaluate_every": EVERY},
+)
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -16,39 +16,14 @@ import pytest
 
 from epass.runs.lock import LOCK
 from epass.train.checkpoint import checkpoints, read_checkpoint
+from tiny_recipe import tiny_recipe
 
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
 STEPS, EVERY = 240, 7
-RECIPE = f"""
-format = 1
-source = "made up for tests"
-
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 4
-
-[method]
-name = "simmatch"
-threshold = 0.3
-warmup_steps = 10
-
-[projector]
-size = 2
-out_dim = 16
-
-[plan]
-steps = {STEPS}
-labeled_batch = 8
-unlabeled_ratio = 2
-report_every = {EVERY}
-evaluate_every = {STEPS}
-"""
+PLAN = {"steps": STEPS, "labeled_batch": 8, "report_every": EVERY, "evaluate_every": STEPS}
+RECIPE = tiny_recipe(method={"threshold": 0.3, "warmup_steps": 10}, projector={"size": 2}, plan=PLAN)
 LONG = ("--steps", "100000", "--set", "plan.report_every=7")
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -11,35 +11,9 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from epass.cli import main
+from tiny_recipe import tiny_recipe
 
-RECIPE = """
-format = 1
-source = "made up for tests"
-
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 4
-
-[method]
-name = "simmatch"
-warmup_steps = 2
-
-[projector]
-size = 1
-out_dim = 16
-
-[plan]
-steps = 6
-labeled_batch = 10
-unlabeled_ratio = 2
-warmup_steps = 0
-report_every = 1
-evaluate_every = 3
-"""
+RECIPE = tiny_recipe()
 
 
 class Answer(NamedTuple):

@@ -15,34 +15,13 @@ from typing import Any
 
 import numpy as np
 
-RECIPE = """
-format = 1
-source = "made up for tests"
+from tiny_recipe import tiny_recipe
 
-[data]
-name = "digits"
-labels = 40
-
-[net]
-name = "small"
-width = 4
-
-[method]
-name = "simmatch"
-warmup_steps = 0
-
-[projector]
-size = 1
-out_dim = 8
-
-[plan]
-steps = 2
-labeled_batch = 10
-unlabeled_ratio = 1
-warmup_steps = 0
-report_every = 1
-evaluate_every = 1
-"""
+RECIPE = tiny_recipe(
+    method={"warmup_steps": 0},
+    projector={"out_dim": 8},
+    plan={"steps": 2, "unlabeled_ratio": 1, "evaluate_every": 1},
+)
 
 
 class _Open:
