@@ -232,7 +232,7 @@ class Conventional(NamedTuple):
             for buffer, now in zip(self.average.buffers(), self.method.net.buffers(), strict=True):
                 buffer.copy_(now)
         values = {**outcome.losses, **outcome.metrics, **observe(outcome.pseudo, batch.unlabeled_truth)}
-        return {name: value.item() for name, value in values.items()}
+        return {name: value.item() for name, value in values.items() if value.ndim == 0}  # nobody reads counts by class
 
 
 def conventional(experiment: Experiment, original: Method | None = None) -> Conventional:

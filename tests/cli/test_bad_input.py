@@ -34,7 +34,7 @@ def assert_refused(answer: Answer, *words: str) -> None:
         ((*TINY, "--set", "method.threshold=high"), ["method.threshold is a number", '"high"']),
         ((*TINY, "--set", "plan.steps=2.5"), ["plan.steps is a whole number"]),
         ((*TINY, "--set", "seed=first"), ["seed is a whole number", "first"]),
-        ((*TINY, "--set", "plan.optimizer=lion"), ["'sgd', 'adamw'"]),
+        ((*TINY, "--set", "plan.optimizer=lion"), ["'sgd', 'adam', 'adamw'"]),
         ((*TINY, "--labels", "20", "--set", "data.head_labels=8"), ["data.head_labels decides", "--labels has no say"]),
         (
             (*TINY, "--method", "fixmatch", "--projectors", "3"),
