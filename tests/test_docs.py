@@ -278,7 +278,7 @@ def test_the_code_of_a_page_runs(page: Path, home: Path) -> None:
 class InThisProcess(Executor):
     """Stands in for the processes of the demo, each of which would load torch."""
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None: ...
 
     def submit(self, function: Callable[..., Any], /, *values: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
