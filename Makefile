@@ -18,7 +18,7 @@ demo: .venv/.package ## Train on a few labels, on the CPU, and write a report: m
 
 test: .venv/.dev ## Everything that must hold before a change goes in: check, then the test suite
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: .venv/.dev ## Lint, formatting and types
 	@$(BIN)/ruff check .

@@ -178,7 +178,7 @@ def datasets(
     for entry in FORMATS:
         layouts.setdefault(entry.layout.text, []).append(entry.name)
     rows = [[fill(", ".join(names), 44, break_on_hyphens=False), text] for text, names in layouts.items()]
-    show_table(console, ("original files", "layout"), rows)
+    show_table(console, ("original files", "layout"), rows, several_lines=True)
     console.print()
     show_table(console, ("your own data", "layout"), [list(row) for row in OWN_DATA.items()])
     console.print("\nMore images than memory: epass train DATA --stream", markup=False)

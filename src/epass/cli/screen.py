@@ -41,11 +41,13 @@ def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:
     console.print()
 
 
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns without lines around them; a cell may have several lines."""
+def show_table(
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], *, several_lines: bool = False
+) -> None:
+    """Columns without lines around them; cells have `several_lines` only where no stranger wrote them."""
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for row in rows:
-        first, *others = ("\n".join(map(printable, cell.split("\n"))) for cell in row)
+        first, *others = row if several_lines else map(printable, row)
         table.add_row(Text(first, "cyan"), *map(Text, others))
     console.print(table)
 
