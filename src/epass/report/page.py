@@ -131,8 +131,8 @@ def _results(groups: Sequence[Group]) -> str:
 <div class="scroll"><table class="results"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>
 <p class="note">Mean ± standard deviation over seeds (population, ddof 0). The last step is what you get when you train
 once and use the model. Best on test picks the step by looking at the test images: it is there to compare with papers.
-ECE: expected calibration error, 10 bins. NLL: negative log-likelihood. More than noise: every seed agrees on the
-direction, and 0 lies outside the 95 % confidence interval of the difference.</p></section>"""
+ECE: expected calibration error, 10 bins. NLL: negative log-likelihood. More than noise: there are several
+seeds, and the 95 % interval of the difference, over seeds and test images, leaves out 0.</p></section>"""
 
 
 def _by_class(group: Group, number: int) -> str:
