@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import random
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -26,12 +26,7 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "conventional.py"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("conventional", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("conventional")
 
 
 def small(script: ModuleType, **changes: Any) -> Experiment:

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from epass.train.checkpoint import checkpoints
 from tiny_recipe import tiny_recipe
+from training_processes import Start, last_step, starting, timeless, wait_until
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from epass.cli import main; main()", "train", "--device", "cpu", "--out"]
 STEPS, KILLS, MARGIN = 200, 3, 60  # the margin: on a slow day, a run gets further than we meant before it dies
 PLAN = {"steps": STEPS, "labeled_batch": 16, "unlabeled_ratio": 4, "average_momentum": 0.9, "evaluate_every": 5}
 RECIPE = tiny_recipe(method={"threshold": 0.3, "warmup_steps": 10}, projector={"size": 3}, plan=PLAN)
 
 
-Start = Callable[..., "subprocess.Popen[str]"]
-
-
 @pytest.fixture
 def start() -> Iterator[Start]:
     """`start(folder, "--resume")` is a training process; none survives the test."""
-    started = []
-
-    def begin(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*COMMAND, "train", "--device", "cpu", "--out", folder, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+    with starting(COMMAND) as begin:
+        yield begin
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -59,30 +40,15 @@ def finish(process: subprocess.Popen[str]) -> str:
     return error
 
 
-def last_step(folder: Path) -> int:
-    """As somebody sees it who looks into the folder while the run writes it: the last line may be torn."""
-    lines = (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1] if (folder / "metrics.jsonl").exists() else []
-    return int(json.loads(lines[-1])["step"]) if lines else 0
-
-
 def kill_at(process: subprocess.Popen[str], folder: Path, step: int, delay: float) -> None:
     """kill -9 once the metrics show `step`, and a moment later: in a step, a test or the writing of a checkpoint."""
-    deadline = time.monotonic() + 60
-    while last_step(folder) < step:
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(process, lambda: last_step(folder) >= step, 60)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert step <= last_step(folder) < STEPS
     assert not (folder / "results.json").exists()
-
-
-def timeless(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
 def assert_same(folder: Path, undisturbed: Path) -> None:

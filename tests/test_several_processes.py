@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from epass.runs.lock import LOCK
 from epass.train.checkpoint import checkpoints, read_checkpoint
 from tiny_recipe import tiny_recipe
+from training_processes import Start, children, last_step, starting, timeless, wait_until
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -30,33 +29,14 @@ RECIPE = tiny_recipe(
     projector={"size": 2, "out_dim": 8},
     plan={"steps": STEPS, "labeled_batch": 8, "evaluate_every": EVERY},
 )
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """`start(*EPASS, "train")` is a process; neither it nor its children survive the test."""
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    started = []
-
-    def begin(*line: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            line,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        for child in children(process.pid):
-            os.kill(child, signal.SIGKILL)
-        process.kill()
-        process.communicate()
+    with starting((), cwd=tmp_path, stdout=subprocess.PIPE) as begin:
+        yield begin
 
 
 def free_port() -> str:
@@ -65,34 +45,13 @@ def free_port() -> str:
         return str(place.getsockname()[1])
 
 
-def children(parent: int) -> list[int]:
-    """The processes that a process started, in this order."""
-    listing = Path(f"/proc/{parent}/task/{parent}/children")
-    return [int(word) for word in listing.read_text().split()] if listing.exists() else []
-
-
-def last_step(folder: Path) -> int:
-    """As somebody sees it who looks into the folder while the run writes it: the last line may be torn."""
-    lines = (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1] if (folder / "metrics.jsonl").exists() else []
-    return int(json.loads(lines[-1])["step"]) if lines else 0
-
-
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
-    deadline = time.monotonic() + 120
-    while last_step(folder) < step:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(process, lambda: last_step(folder) >= step, 120)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, error = process.communicate(timeout=240)
     return process.returncode, out, error
-
-
-def timeless(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
 def assert_same(folder: Path, undisturbed: Path) -> None:

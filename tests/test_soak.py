@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -37,12 +37,7 @@ def test_six_kills_lose_nothing_and_change_nothing(tmp_path: Path) -> None:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script sets it, and this takes it back
-    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("soak")
 
 
 def test_it_notices_what_is_lost(script: ModuleType, tmp_path: Path) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from epass.runs.lock import LOCK
 from epass.train.checkpoint import checkpoints, read_checkpoint
 from tiny_recipe import tiny_recipe
+from training_processes import Start, rows, starting, timeless, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -25,31 +23,14 @@ STEPS, EVERY = 240, 7
 PLAN = {"steps": STEPS, "labeled_batch": 8, "report_every": EVERY, "evaluate_every": STEPS}
 RECIPE = tiny_recipe(method={"threshold": 0.3, "warmup_steps": 10}, projector={"size": 2}, plan=PLAN)
 LONG = ("--steps", "100000", "--set", "plan.report_every=7")
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """`start("train", "--out", folder)` is a process; none survives the test."""
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    started = []
-
-    def begin(*arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+    with starting(COMMAND, cwd=tmp_path) as begin:
+        yield begin
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -57,22 +38,8 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, error
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """Without the last line, which may be half written."""
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-
 def wait_for(process: subprocess.Popen[str], folder: Path, count: int, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while len(rows(folder)) < count:
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def timeless(folder: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows(folder)]
+    wait_until(process, lambda: len(rows(folder)) >= count, seconds)
 
 
 def test_a_run_that_is_told_to_end_keeps_every_step_and_ends_in_the_same_bytes(tmp_path: Path, start: Start) -> None:

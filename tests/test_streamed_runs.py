@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -256,12 +256,7 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "streaming.py"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("streaming_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("streaming")
 
 
 TINY = ["--images", "16", "--classes", "2", "--net", "small", "--image-size", "16", "--batch", "2", "--steps", "2"]

@@ -12,7 +12,7 @@ from torch import nn
 
 from .data import join, split_text
 from .device import choose_device
-from .distributed import first_rank_says, on_first_rank, rank
+from .distributed import on_first_rank, rank
 from .embeddings import see_test_images
 from .errors import InputError
 from .evaluate import open_set_accuracy, score
@@ -93,7 +93,7 @@ def run(
             writer.start(write)
 
         work, feed = experiment.pipeline
-        feed = saving_between_steps(feed, stop, start, save, writer, lambda: first_rank_says(writer.is_due))
+        feed = saving_between_steps(feed, stop, start, save, writer)
         for report in train(work, feed, experiment.optimizer, experiment.plan, start=start, window=unreported.window):
             values = dict(report.values)
             if experiment.plan.evaluates_after(report.step):

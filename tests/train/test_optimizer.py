@@ -86,43 +86,27 @@ def test_sgd_with_plain_momentum_written_by_hand() -> None:
         torch.testing.assert_close(p.detach(), weights[name])
 
 
-def test_adam_decays_as_part_of_the_gradient() -> None:
-    module = small()
-    optimizer = make_optimizer(module, Plan(steps=5, optimizer="adam", lr=0.1, weight_decay=0.05))
-    weights = {name: p.detach().clone() for name, p in module.named_parameters()}
-    first = {name: torch.zeros_like(value) for name, value in weights.items()}
-    second = {name: torch.zeros_like(value) for name, value in weights.items()}
-    for step in range(1, 5):
-        give_gradients(module, step)
-        for name, p in module.named_parameters():
-            gradient = p.grad + (0.05 * weights[name] if name == "weight" else 0.0)
-            first[name] = 0.9 * first[name] + 0.1 * gradient
-            second[name] = 0.999 * second[name] + 0.001 * gradient**2
-            mean, variance = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
-            weights[name] = weights[name] - 0.1 * mean / (variance.sqrt() + 1e-8)
-        optimizer.step()
-    for name, p in module.named_parameters():
-        torch.testing.assert_close(p.detach(), weights[name])
-
-
 def test_everything_decays_where_the_plan_says_so() -> None:
     groups = make_optimizer(small(), Plan(steps=1, decayed="everything", weight_decay=0.1)).param_groups
     assert [(len(group["params"]), group["weight_decay"]) for group in groups if group["params"]] == [(2, 0.1)]
 
 
-def test_adamw_is_the_published_rule_written_by_hand() -> None:
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_adam_and_adamw_are_the_published_rules_written_by_hand(kind: str) -> None:
     module = small()
-    optimizer = make_optimizer(module, Plan(steps=5, optimizer="adamw", lr=0.1, weight_decay=0.05))
+    optimizer = make_optimizer(module, Plan(steps=5, optimizer=kind, lr=0.1, weight_decay=0.05))
     weights = {name: p.detach().clone() for name, p in module.named_parameters()}
     first = {name: torch.zeros_like(value) for name, value in weights.items()}
     second = {name: torch.zeros_like(value) for name, value in weights.items()}
     for step in range(1, 5):
         give_gradients(module, step)
         for name, p in module.named_parameters():
-            if name == "weight":
-                weights[name] = weights[name] * (1 - 0.1 * 0.05)
-            first[name] = 0.9 * first[name] + 0.1 * p.grad
-            second[name] = 0.999 * second[name] + 0.001 * p.grad**2
+            decay = 0.05 * weights[name] if name == "weight" else torch.zeros_like(p)
+            gradient = p.grad + decay if kind == "adam" else p.grad  # a part of it, or beside it
+            if kind == "adamw":
+                weights[name] = weights[name] - 0.1 * decay
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.999 * second[name] + 0.001 * gradient**2
             mean, variance = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
             weights[name] = weights[name] - 0.1 * mean / (variance.sqrt() + 1e-8)
         optimizer.step()

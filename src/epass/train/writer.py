@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from ..distributed import first_rank_says
 from .window import NotFiniteError
 
 T = TypeVar("T")
@@ -97,21 +98,16 @@ class Writer:
 
 
 def saving_between_steps(
-    feed: Callable[[int], T],
-    stop: Callable[[], None],
-    start: int,
-    save: Callable[[int], None],
-    writer: Writer,
-    is_due: Callable[[], bool] | None = None,
+    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None], writer: Writer
 ) -> Callable[[int], T]:
     """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
 
-    So they are when it is time for a checkpoint, which is for `is_due` to say where several processes must agree. A
-    step asks for its batch before it changes anything, so this is where the state is that of whole steps.
+    So they are when it is time for a checkpoint, by the clock of the first of several processes. A step asks for its
+    batch before it changes anything, so this is where the state is that of whole steps.
     """
 
     def feed_or_stop(step: int) -> T:
-        due = (is_due or writer.is_due)() and step > start
+        due = first_rank_says(writer.is_due) and step > start
         if due:
             save(step)
         try:
