@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 # The tensors of the tests are tiny: a second thread costs more than it saves, and one gives the same sums everywhere.
 torch.set_num_threads(1)
+# Where there is no GPU, Triton's interpreter runs our kernels. It has to be told before anything imports Triton.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

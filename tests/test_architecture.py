@@ -73,7 +73,7 @@ LIBRARIES: dict[str, set[str]] = {
     "launch": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
-    "networks": {"torch", "safetensors", "timm", "transformers"},
+    "networks": {"torch", "safetensors", "timm", "transformers", "triton"},
     "methods": {"torch"},
     "augment": {"torch"},
     "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
@@ -106,7 +106,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "wandb",
     "mlflow",
 }
-NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich"}
+NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich", "triton"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}
 MODULE_LINES, METHOD_LINES, STORY_LINES = 400, 120, 300

@@ -6,9 +6,14 @@ first unit of every stage but the first has a leading BatchNorm and activation w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+from typing import cast
+
 from torch import Tensor, nn
 
 from ..errors import InputError
+from . import narrow
 
 _SLOPE = 0.1
 
@@ -60,8 +65,14 @@ class WideResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.activation(self.norm(self.stages(self.stem(images))))
-        return maps.mean((2, 3))
+        maps = (
+            narrow.first_convolution(self.stem, images) if narrow.fits_first(self.stem, images) else self.stem(images)
+        )
+        sums = None
+        for unit in chain.from_iterable(cast(Iterable[Iterable[_Unit]], self.stages)):
+            maps, sums = unit.faster(maps, sums) if unit.can_be_faster(maps) else (unit(maps), None)
+        activated: Tensor = self.activation(self.norm(maps))
+        return activated.mean((2, 3))
 
     def divide(self) -> tuple[nn.Module, nn.Module]:
         """What several heads share, and what each has of its own: the last stage."""
@@ -88,6 +99,14 @@ class _Unit(nn.Module):
         branch: Tensor = self.conv2(self.activation(self.norm2(self.conv1(activated))))
         return branch
 
+    def can_be_faster(self, x: Tensor) -> bool:
+        return narrow.fits(self.conv1, x, self.norm1, self.norm2)
+
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The same as `forward`. It takes the sums over x if these are known, and returns those over the result."""
+        branch, sums = narrow.activated_convolution(self.norm1, _SLOPE, self.conv1, x, sums)
+        return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=x)
+
 
 class _FirstUnit(_Unit):
     """The first unit of the network: its shortcut, too, takes the activated input."""
@@ -100,6 +119,12 @@ class _FirstUnit(_Unit):
         activated = self.activation(self.norm1(x))
         shortcut: Tensor = self.shortcut(activated)
         return shortcut + self.residual(activated)
+
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        activated = self.activation(self.norm1(x))
+        branch, sums = narrow.convolution(self.conv1, activated)
+        shortcut: Tensor = self.shortcut(activated)
+        return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=shortcut)
 
 
 class _TransitionUnit(_Unit):
@@ -120,6 +145,13 @@ class _TransitionUnit(_Unit):
     def forward(self, x: Tensor) -> Tensor:
         shortcut: Tensor = self.shortcut(x)
         return shortcut + self.residual(self.activation(self.norm1(x)) if self.activated else x)
+
+    def can_be_faster(self, x: Tensor) -> bool:
+        return not self.activated and narrow.fits_joining(self.conv1, x)
+
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        branch, shortcut = narrow.joint_convolution(self.conv1, self.shortcut, x)
+        return shortcut + self.conv2(self.activation(self.norm2(branch))), None
 
 
 def _norm(channels: int, eps: float = 1e-5) -> nn.BatchNorm2d:

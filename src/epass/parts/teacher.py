@@ -49,5 +49,6 @@ class Average(nn.Module):
             (averaged if self.average_buffers and own.is_floating_point() else copied).append((own, live))
         # lerp weighs its second operand, so momentum 0 gives the module itself, bit for bit
         torch._foreach_lerp_([own for own, _ in averaged], [live for _, live in averaged], 1 - self.momentum)
-        if copied:
-            torch._foreach_copy_([own for own, _ in copied], [live for _, live in copied])
+        for dtype in dict.fromkeys(own.dtype for own, _ in copied):  # several at once would be copied one by one
+            pairs = [(own, live) for own, live in copied if own.dtype == dtype]
+            torch._foreach_copy_([own for own, _ in pairs], [live for _, live in pairs])

@@ -1,0 +1,201 @@
+"""Faster convolutions of maps with few channels, for CUDA. They compute the same as the plain modules, up to rounding.
+
+A library's 3 x 3 convolution of 32 channels takes several times as long as the memory needs for its maps, and the
+normalization after it reads them twice more. Ours are one kernel each way, and give the normalization its sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .operators import channels_last, convolve, convolve_pictures, picture_weight_sums, weight_sums
+
+HALVES = (torch.bfloat16, torch.float16)
+CHANNELS = (16, 32)  # with more, the library is as fast
+MOST_JOINED = 64  # channels; with more, the products by zero cost more than a second pass over the maps
+
+
+def fits(layer: nn.Conv2d, maps: Tensor, *norms: nn.Module) -> bool:
+    """Whether `activated_convolution` and `convolution` can take these layers and maps, and are faster."""
+    return (
+        _can_be_compiled(maps)
+        and maps.dtype in HALVES
+        and _is_simple(layer)
+        and layer.bias is None
+        and layer.in_channels in CHANNELS
+        and layer.out_channels in CHANNELS
+        and maps.shape[3] in (8, 16, 32, 64)
+        and all(type(norm) is nn.BatchNorm2d and norm.training and norm.affine for norm in norms)
+    )
+
+
+def fits_first(layer: nn.Conv2d, pictures: Tensor) -> bool:
+    """The same for `first_convolution`."""
+    return (
+        _can_be_compiled(pictures)
+        and torch.is_autocast_enabled("cuda")
+        and _is_simple(layer)
+        and layer.bias is not None
+        and layer.in_channels <= 3
+        and layer.out_channels in CHANNELS
+        and not pictures.requires_grad  # it makes no gradient of them
+    )
+
+
+def fits_joining(layer: nn.Conv2d, maps: Tensor) -> bool:
+    """The same for `joint_convolution`."""
+    return _can_be_compiled(maps) and maps.dtype in HALVES and layer.in_channels <= MOST_JOINED
+
+
+def _can_be_compiled(maps: Tensor) -> bool:
+    # What surrounds the kernels is fast when it is compiled, and slower than the plain modules when it is not.
+    small = maps.numel() // maps.shape[1] * max(CHANNELS) < 2**31  # the kernels count in 32 bits
+    return torch.compiler.is_compiling() and maps.is_cuda and small
+
+
+def _is_simple(layer: nn.Conv2d) -> bool:
+    shape = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    return shape == ((3, 3), (1, 1), (1, 1), (1, 1)) and (layer.groups, layer.padding_mode) == (1, "zeros")
+
+
+def first_convolution(layer: nn.Conv2d, pictures: Tensor) -> Tensor:
+    """What `layer` makes of `pictures`, in the precision of autocast."""
+    dtype = torch.get_autocast_dtype("cuda")
+    return cast(Tensor, _apply(_FirstConvolution, pictures, layer.weight, layer.bias, dtype))
+
+
+def convolution(layer: nn.Conv2d, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """What `layer` makes of `maps`, and its sums: those of each channel, and of its squares, (2, channels)."""
+    return cast(tuple[Tensor, Tensor], _apply(_Convolution, maps, layer.weight))
+
+
+def activated_convolution(
+    norm: nn.BatchNorm2d,
+    slope: float,
+    layer: nn.Conv2d,
+    maps: Tensor,
+    sums: Tensor | None,
+    *,
+    add: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Normalization of `maps`, whose sums may be known, LeakyReLU, convolution, and `add` added; and the sums of it."""
+    if sums is None:
+        values = maps.detach().float()
+        sums = torch.stack([values.sum((0, 2, 3)), values.square().sum((0, 2, 3))])
+    count = maps.numel() // maps.shape[1]
+    mean = sums[0] / count
+    variance = (sums[1] / count - mean.square()).clamp(min=0)
+    if norm.track_running_stats:
+        _remember(norm, mean, variance * (count / max(count - 1, 1)))
+    inverse = (variance + norm.eps).rsqrt()
+    out = _apply(_ActivatedConvolution, maps, mean, inverse, norm.weight, norm.bias, layer.weight, add, slope)
+    return cast(tuple[Tensor, Tensor], out)
+
+
+def joint_convolution(layer: nn.Conv2d, pointwise: nn.Conv2d, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """What a 3 x 3 layer and a 1 x 1 layer of the same stride make of `maps`, in one pass over these."""
+    weight = torch.cat([layer.weight, F.pad(pointwise.weight, (1, 1, 1, 1))])
+    both = F.conv2d(maps, weight, stride=layer.stride, padding=layer.padding)
+    first, second = torch.split(both, [layer.out_channels, pointwise.out_channels], 1)
+    return first, second
+
+
+def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    return function.apply(*inputs)  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def _remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor) -> None:
+    """Move the running statistics as BatchNorm does."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    norm.num_batches_tracked.add_(1)
+    norm.running_mean.lerp_(mean, norm.momentum)
+    norm.running_var.lerp_(variance, norm.momentum)
+
+
+class _FirstConvolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pictures: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(pictures)
+        out: Tensor = convolve_pictures(pictures, weight, bias, dtype)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (pictures,) = ctx.saved_tensors
+        channels = pictures.shape[1]
+        sums = picture_weight_sums(pictures, gradients[0]).sum(0)
+        by_weight = sums[: 9 * channels].view(3, 3, channels, -1).permute(3, 2, 0, 1)
+        return None, channels_last(by_weight), sums[9 * channels], None
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(maps, weight)
+        out, parts = convolve(maps, weight)
+        sums = parts.sum(0)
+        ctx.mark_non_differentiable(sums)
+        return out, sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        maps, weight = ctx.saved_tensors
+        by_maps, _ = convolve(gradients[0], weight, transposed=True)
+        return by_maps, _weight_gradient(maps, gradients[0])
+
+
+class _ActivatedConvolution(torch.autograd.Function):
+    """The statistics come as numbers: what they add to the gradient of `maps` is in `backward`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        maps: Tensor,
+        mean: Tensor,
+        inverse: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        weight: Tensor,
+        add: Tensor | None,
+        slope: float,
+    ) -> tuple[Tensor, Tensor]:
+        normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
+        activated = F.leaky_relu(normalized * _by_channel(scale) + _by_channel(shift), slope).to(maps.dtype)
+        ctx.save_for_backward(maps, activated, weight, mean, inverse, scale, shift)
+        ctx.adds, ctx.slope = add is not None, slope
+        out, parts = convolve(activated, weight, add)
+        sums = parts.sum(0)
+        ctx.mark_non_differentiable(sums)
+        return out, sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        maps, activated, weight, mean, inverse, scale, shift = ctx.saved_tensors
+        gradient, factor = gradients[0], scale * inverse
+        scale_and_shift = torch.stack([factor, shift - mean * factor])
+        inner, parts = convolve(gradient, weight, None, maps, scale_and_shift, transposed=True, slope=ctx.slope)
+        by_shift, product = parts.sum(0)
+        by_scale = (product - mean * by_shift) * inverse
+        count = maps.numel() // maps.shape[1]
+        normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
+        centered = inner.float() - _by_channel(by_shift / count) - normalized * _by_channel(by_scale / count)
+        by_maps = (centered * _by_channel(factor)).to(maps.dtype)
+        by_add = gradient if ctx.adds else None
+        return by_maps, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None
+
+
+def _by_channel(values: Tensor) -> Tensor:
+    return values[:, None, None]
+
+
+def _weight_gradient(maps: Tensor, gradient: Tensor) -> Tensor:
+    sums: Tensor = weight_sums(maps, gradient).sum(0)  # (3, 3, inputs, outputs)
+    return channels_last(sums.permute(3, 2, 0, 1))

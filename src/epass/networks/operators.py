@@ -1,0 +1,191 @@
+"""The kernels as operators of PyTorch, which its compiler leaves as they are: shapes and launches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+PARTS = 264  # of a sum over all pixels: two for each multiprocessor of the card that this was measured on
+
+
+def channels_last(maps: Tensor) -> Tensor:
+    """The order in memory that the kernels take; a copy only of what has another."""
+    return maps.contiguous(memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("epass::convolve", mutates_args=())
+def convolve(
+    maps: Tensor,
+    weight: Tensor,
+    add: Tensor | None = None,
+    before: Tensor | None = None,
+    scale_and_shift: Tensor | None = None,
+    *,
+    transposed: bool = False,
+    slope: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """A convolution, or if `transposed` the gradient of its input, plus `add`; and its sums in parts, (n, 2, channels).
+
+    With `before` and `scale_and_shift`, by which a normalization made the input of an activation with `slope` of it, it
+    is the gradient of that input, and the second sums are those of its products with `before`.
+    """
+    from . import kernels
+
+    images, inputs, height, width = maps.shape
+    to_output, to_input, to_row, to_column = weight.stride()
+    start = 0
+    if transposed:
+        start, to_row, to_column = 2 * (to_row + to_column), -to_row, -to_column
+        to_input, to_output = to_output, to_input
+    plain = add is None and before is None
+    out, sums = _empty(maps, weight, plain, transposed)
+    maps = channels_last(maps)
+    kernels.convolve_rows[(len(sums),)](
+        maps,
+        weight,
+        out,
+        maps if add is None else channels_last(add),
+        maps if before is None else channels_last(before),
+        maps if scale_and_shift is None else scale_and_shift,
+        sums,
+        images,
+        start,
+        to_input,
+        to_output,
+        to_row,
+        to_column,
+        HEIGHT=height,
+        WIDTH=width,
+        INPUTS=inputs,
+        OUTPUTS=out.shape[1],
+        IMAGES=_pixels(plain) // width,
+        ADDS=add is not None,
+        BACKWARD=before is not None,
+        SLOPE=slope,
+        FOLDS=plain,
+        STAGES=3,
+        num_warps=8 if plain else 2,  # two do not multiply as a group, which leaves registers to what follows
+    )
+    return out, sums
+
+
+def _fake_convolve(
+    maps: Tensor,
+    weight: Tensor,
+    add: Tensor | None = None,
+    before: Tensor | None = None,
+    scale_and_shift: Tensor | None = None,
+    *,
+    transposed: bool = False,
+    slope: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    return _empty(maps, weight, add is None and before is None, transposed)
+
+
+def _empty(maps: Tensor, weight: Tensor, plain: bool, transposed: bool) -> tuple[Tensor, Tensor]:
+    images, _, height, width = maps.shape
+    outputs = weight.shape[1 if transposed else 0]
+    parts = -(-images // (_pixels(plain) // width))
+    out = maps.new_empty(images, height, width, outputs).permute(0, 3, 1, 2)
+    return out, maps.new_empty(parts, 2, outputs, dtype=torch.float32)
+
+
+def _pixels(plain: bool) -> int:
+    """What a program works on at a time: one row of several images."""
+    return 128 if plain else 64
+
+
+@torch.library.custom_op("epass::weight_sums", mutates_args=())
+def weight_sums(maps: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of a convolution's weights in parts, (n, 3, 3, inputs, outputs)."""
+    from . import kernels
+
+    images, inputs, height, width = maps.shape
+    parts = _empty_weight_sums(maps, gradient)
+    pixels = 64
+    kernels.weight_sums[(PARTS,)](
+        channels_last(maps),
+        channels_last(gradient),
+        parts,
+        images,
+        HEIGHT=height,
+        WIDTH=width,
+        INPUTS=inputs,
+        OUTPUTS=gradient.shape[1],
+        PIXELS=pixels,
+        TILES=-(-images * height * width // (pixels * PARTS)),
+        STAGES=3,
+        num_warps=4,
+    )
+    return parts
+
+
+def _empty_weight_sums(maps: Tensor, gradient: Tensor) -> Tensor:
+    return maps.new_empty(PARTS, 3, 3, maps.shape[1], gradient.shape[1], dtype=torch.float32)
+
+
+@torch.library.custom_op("epass::convolve_pictures", mutates_args=())
+def convolve_pictures(pictures: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """The first convolution of a network, in `dtype`."""
+    from . import kernels
+
+    images, channels, height, width = pictures.shape
+    out = _empty_pictures(pictures, weight, bias, dtype)
+    pixels, tiles = 128, 8
+    kernels.convolve_pictures[(-(-images * height * width // (pixels * tiles)),)](
+        pictures,
+        weight,
+        bias,
+        out,
+        images,
+        *pictures.stride(),
+        *weight.stride(),
+        HEIGHT=height,
+        WIDTH=width,
+        CHANNELS=channels,
+        OUTPUTS=len(bias),
+        PIXELS=pixels,
+        TILES=tiles,
+        num_warps=2,
+    )
+    return out
+
+
+def _empty_pictures(pictures: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    images, _, height, width = pictures.shape
+    return pictures.new_empty(images, height, width, len(bias), dtype=dtype).permute(0, 3, 1, 2)
+
+
+@torch.library.custom_op("epass::picture_weight_sums", mutates_args=())
+def picture_weight_sums(pictures: Tensor, gradient: Tensor) -> Tensor:
+    """The gradients of its weights and bias in parts, (n, 32, outputs): nine times the channels, the bias, zeros."""
+    from . import kernels
+
+    images, channels, height, width = pictures.shape
+    parts = _empty_picture_weight_sums(pictures, gradient)
+    pixels = 256
+    kernels.picture_weight_sums[(2 * PARTS,)](
+        pictures,
+        channels_last(gradient),
+        parts,
+        images,
+        *pictures.stride(),
+        HEIGHT=height,
+        WIDTH=width,
+        CHANNELS=channels,
+        OUTPUTS=gradient.shape[1],
+        PIXELS=pixels,
+        TILES=-(-images * height * width // (pixels * 2 * PARTS)),
+        num_warps=4,
+    )
+    return parts
+
+
+def _empty_picture_weight_sums(pictures: Tensor, gradient: Tensor) -> Tensor:
+    return pictures.new_empty(2 * PARTS, 32, gradient.shape[1], dtype=torch.float32)
+
+
+convolve.register_fake(_fake_convolve)
+weight_sums.register_fake(_empty_weight_sums)
+convolve_pictures.register_fake(_empty_pictures)
+picture_weight_sums.register_fake(_empty_picture_weight_sums)
