@@ -46,6 +46,7 @@ def cifar10_table(*, failures: bool) -> str:
         name = NAMES[row["method"]]
         name += f" + EPASS ({row['projectors']})" if int(row["projectors"]) > 1 else ""
         name += BANKS[row["bank_normalization"]] + (", weak views not in the backward pass" if skipped else "")
+        name += ", our kernels" if row["kernels"] == "own" else ""
         scores = (f"{row[key]} %" if row[key] else "" for key in COLUMNS)
         lines.append((name, f"{int(row['steps']):,}", *scores, row["ms_per_step"]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

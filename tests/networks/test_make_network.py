@@ -56,9 +56,23 @@ def test_an_unknown_argument_names_the_nearest(name: str, argument: str, hint: s
 def test_small_network_works_at_a_size_that_suits_it(size: int, last_size: int) -> None:
     net = Small(in_channels=1, width=2)
     seen: list[tuple[int, ...]] = []
-    net.body.register_forward_hook(lambda module, inputs, maps: seen.append(tuple(maps.shape)))
+    net.body[-1].register_forward_hook(lambda module, inputs, maps: seen.append(tuple(maps.shape)))
     assert net(torch.randn(3, 1, size, size)).shape == (3, 8)
     assert seen == [(3, 8, last_size, last_size)]
+
+
+@pytest.mark.parametrize("size", [8, 16, 28, 32, 33, 48, 63, 64])
+def test_small_network_pools_before_it_activates_and_nothing_changes(size: int) -> None:
+    torch.manual_seed(0)
+    net = Small(in_channels=1, width=4)
+    trunk, tail = net.divide()  # pools after it activates
+    pictures, gradient = torch.randn(9, 1, size, size), torch.randn(9, 16)
+    found = []
+    for features in (net(pictures), tail(trunk(pictures))):
+        net.zero_grad()
+        features.backward(gradient)
+        found.append([features.detach(), *(parameter.grad for parameter in net.parameters())])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
 
 
 def test_small_network_has_usable_statistics_after_a_hundred_steps() -> None:

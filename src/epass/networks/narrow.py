@@ -54,7 +54,7 @@ def fits_joining(layer: nn.Conv2d, maps: Tensor) -> bool:
 def _can_be_compiled(maps: Tensor) -> bool:
     # What surrounds the kernels is fast when it is compiled, and slower than the plain modules when it is not.
     small = maps.numel() // maps.shape[1] * max(CHANNELS) < 2**31  # the kernels count in 32 bits
-    return torch.compiler.is_compiling() and maps.is_cuda and small
+    return torch.compiler.is_compiling() and maps.is_cuda and torch.version.hip is None and small
 
 
 def _is_simple(layer: nn.Conv2d) -> bool:
