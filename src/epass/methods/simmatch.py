@@ -78,7 +78,7 @@ class SimMatch(Method):
                 bank_x, on_weak = predict_jointly(teacher_net, x, weak)
         z_strong = self.projector(on_strong.features)
         warm = batch.step >= self.warmup_steps  # in the first pass the bank is still random
-        bank, bank_classes = self.bank["embedding"], one_hot(self.bank["label"], self.num_classes)  # (K, d), (K, C)
+        bank, bank_labels = self.bank["embedding"], self.bank["label"].long()  # (K, d), (K,)
 
         with torch.no_grad():
             z_x, z_weak = project(bank_x.features), project(on_weak.features)
@@ -87,8 +87,8 @@ class SimMatch(Method):
             probs = self.alignment(probs, mean_probs)
 
             neighbors = (z_weak @ bank.T / self.temperature).softmax(1)  # (U, K)
-            unfolded = F.normalize(neighbors * (probs @ bank_classes.T), p=1, dim=1)
-            aggregated = neighbors @ bank_classes  # (U, C), of the neighbors before unfolding
+            unfolded = F.normalize(neighbors * probs[:, bank_labels], p=1, dim=1)
+            aggregated = neighbors @ one_hot(bank_labels, self.num_classes)  # (U, C), of the neighbors before unfolding
             target = torch.where(warm, self.smoothing * probs + (1 - self.smoothing) * aggregated, probs)
             mask = confident(target, self.threshold)
 

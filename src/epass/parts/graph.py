@@ -37,7 +37,7 @@ class Propagation(nn.Module):
         known = bank_labels >= 0
         near = (embedding @ bank.T).masked_fill(~known, NO_EDGE).topk(self.neighbors, dim=1).indices
         nodes = torch.cat([embedding[:, None], bank[near]], 1)  # (N, 1 + neighbors, d), the query first
-        opinions = torch.cat([probs[:, None], one_hot(bank_labels, probs.shape[1])[near]], 1)
+        opinions = torch.cat([probs[:, None], one_hot(bank_labels[near], probs.shape[1])], 1)
         weights = self.weights(nodes, F.pad(known[near], (1, 0), value=True))
         return (weights[:, None] @ opinions)[:, 0]
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """(N,) -> (N, num_classes) float. Unlike `F.one_hot`, it never reads the labels on the host."""
-    return (labels[:, None] == torch.arange(num_classes, device=labels.device)).float()
+    """(...) -> (..., num_classes) float. Unlike `F.one_hot`, it never reads the labels on the host."""
+    return (labels[..., None] == torch.arange(num_classes, device=labels.device)).float()
 
 
 def consistency(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
