@@ -48,6 +48,7 @@ WORK = {
 # The layers of the small network of width 4 on one image of 8 x 8: convolutions as (inputs, outputs, side), then the
 # numbers that the layers without weights read and write; every convolution is followed by a norm and an activation.
 CONVOLUTIONS = [(1, 4, 8), (4, 8, 4), (8, 8, 4), (8, 16, 2)]
+ACTIVATED_SIDES = [4, 4, 2, 2]  # the first and the third pool before they activate
 POOLS = [4 * 64 + 4 * 16, 8 * 16 + 8 * 4]
 FEATURES, CLASSES = 16, 3
 
@@ -148,9 +149,9 @@ def test_flops_equal_a_hand_computation() -> None:
 def test_bytes_equal_a_hand_computation(recipe: Recipe, rows: int) -> None:
     numbers = sum(POOLS) + FEATURES + CLASSES
     parameters = FEATURES * CLASSES + CLASSES
-    for inputs, outputs, side in CONVOLUTIONS:
-        before, after = inputs * side**2, outputs * side**2
-        numbers += (before + after) + 2 * (after + after)
+    for (inputs, outputs, side), activated_side in zip(CONVOLUTIONS, ACTIVATED_SIDES, strict=True):
+        before, after, activated = inputs * side**2, outputs * side**2, outputs * activated_side**2
+        numbers += (before + after) + 2 * after + 2 * activated
         parameters += inputs * outputs * 9 + 2 * outputs
     experiment = small(recipe)
     assert bench.count_bytes(experiment) == 4 * (3 * rows * numbers + parameters)

@@ -24,6 +24,7 @@ class Small(nn.Module):
             nn.MaxPool2d(2),
             _block(2 * width, 4 * width),
         )
+        self.pool = _Shrink(2)  # and the body's first one, in one
         self.num_features = 4 * width
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -32,9 +33,9 @@ class Small(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         # The activation is monotone, so it may follow the pooling: the same numbers, of a fraction of the pixels.
-        _, first, second, _, last = self.body
-        maps = _activated_pools(self.stem, images, 2 * _shrink_factor(images))
-        maps = cast(Tensor, last(_activated_pools(second, first(maps), 2)))
+        _, first, second, pool, last = self.body
+        maps = first(_pooled(self.stem, self.pool, images))
+        maps = cast(Tensor, last(_pooled(second, pool, maps)))
         return maps.mean((2, 3))
 
     def divide(self) -> tuple[nn.Module, nn.Module]:
@@ -44,20 +45,21 @@ class Small(nn.Module):
         return nn.Sequential(self.stem, _Shrink(), *layers[:-2]), tail
 
 
-def _activated_pools(block: nn.Module, maps: Tensor, factor: int) -> Tensor:
+def _pooled(block: nn.Module, pool: nn.Module, maps: Tensor) -> Tensor:
     convolution, norm, activation = cast(nn.Sequential, block)
-    pooled: Tensor = activation(F.max_pool2d(norm(convolution(maps)), factor))
-    return pooled
-
-
-def _shrink_factor(maps: Tensor) -> int:
-    """By how much large maps are pooled down to the size that the body works at."""
-    return max(1, min(maps.shape[2:]) // _WORKING_SIZE)
+    return cast(Tensor, activation(pool(norm(convolution(maps)))))
 
 
 class _Shrink(nn.Module):
+    """Pools large maps down to the size that the body works at, and `further` than that."""
+
+    def __init__(self, further: int = 1) -> None:
+        super().__init__()
+        self.further = further
+
     def forward(self, maps: Tensor) -> Tensor:
-        return F.max_pool2d(maps, _shrink_factor(maps))
+        factor = max(1, min(maps.shape[2:]) // _WORKING_SIZE)
+        return F.max_pool2d(maps, self.further * factor)
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
