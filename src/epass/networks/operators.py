@@ -69,19 +69,6 @@ def convolve(
     return out, sums
 
 
-def _fake_convolve(
-    maps: Tensor,
-    weight: Tensor,
-    add: Tensor | None = None,
-    before: Tensor | None = None,
-    scale_and_shift: Tensor | None = None,
-    *,
-    transposed: bool = False,
-    slope: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    return _empty(maps, weight, add is None and before is None, transposed)
-
-
 def _empty(maps: Tensor, weight: Tensor, plain: bool, transposed: bool) -> tuple[Tensor, Tensor]:
     images, _, height, width = maps.shape
     outputs = weight.shape[1 if transposed else 0]
@@ -185,7 +172,11 @@ def _empty_picture_weight_sums(pictures: Tensor, gradient: Tensor) -> Tensor:
     return pictures.new_empty(2 * PARTS, 32, gradient.shape[1], dtype=torch.float32)
 
 
-convolve.register_fake(_fake_convolve)
+convolve.register_fake(
+    lambda maps, weight, add=None, before=None, scale_and_shift=None, *, transposed=False, slope=1.0: _empty(
+        maps, weight, add is None and before is None, transposed
+    )
+)
 weight_sums.register_fake(_empty_weight_sums)
 convolve_pictures.register_fake(_empty_pictures)
 picture_weight_sums.register_fake(_empty_picture_weight_sums)
