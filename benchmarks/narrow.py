@@ -1,6 +1,6 @@
 """Our convolutions of few channels against the library's, layer by layer, on a CUDA device.
 
-    python benchmarks/narrow.py [--images 960] [--size 32] [--repeats 20]
+    python benchmarks/narrow.py [--images 960] [--size 32] [--repeats 20] [--out FILE.json]
 
 Every time is the median of replays of a graph with six calls, over three sets of inputs in turn, which together are
 larger than the cache. Ours hand out the sums of a normalization too, which the library's do not.
@@ -9,43 +9,41 @@ larger than the cache. Ours hand out the sums of a normalization too, which the 
 from __future__ import annotations
 
 import argparse
-import time
+import json
+import shlex
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from epass.bench import machine, time_steps
 from epass.device import choose_device
 from epass.networks.operators import convolve, convolve_pictures, picture_weight_sums, weight_sums
+from epass.runs import environment
 
 SETS, CALLS = 3, 6
 Work = Callable[[int], object]  # given the number of a set of inputs
 
 
 def microseconds(work: Work, device: torch.device, repeats: int) -> float:
-    """Of one call, by replays of a graph on CUDA, by the clock elsewhere."""
+    """Of one call."""
     for number in range(SETS):
         work(number)
-    if device.type != "cuda":
-        began = time.perf_counter()
-        work(0)
-        return 1e6 * (time.perf_counter() - began)
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in range(CALLS):
-            work(call % SETS)
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
+    calls = [number % SETS for number in range(CALLS)]
+    if device.type == "cuda":
         torch.cuda.synchronize(device)
-        times.append(1000 * start.elapsed_time(end) / CALLS)
-    return median(times)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for number in calls:
+                work(number)
+        times = time_steps(lambda _: graph.replay(), device, repeats)
+    else:
+        times = time_steps(lambda _: [work(number) for number in calls], device, repeats)
+    return 1000 * median(times) / CALLS
 
 
 def layers(images: int, size: int, device: torch.device) -> dict[str, tuple[Work, Work]]:
@@ -122,12 +120,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--size", type=int, default=32, help="side in pixels: 8, 16, 32 or 64")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, help="a JSON file for every number")
     given = parser.parse_args(arguments)
     device = choose_device(given.device)
     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # as a captured step has it
-    for name, (library, ours) in layers(given.images, given.size, device).items():
-        theirs, own = (microseconds(work, device, given.repeats) for work in (library, ours))
+    facts = environment(0, shlex.join(["python", *sys.argv]), str(device)) | machine(device)
+    print(f"{given.images} maps of {given.size} x {given.size} pixels on {facts['device_name']}")
+    found = {}
+    for name, ways in layers(given.images, given.size, device).items():
+        theirs, own = found[name] = [microseconds(work, device, given.repeats) for work in ways]
         print(f"{name:42} library {theirs:8.1f} µs   ours {own:8.1f} µs", flush=True)
+    if given.out is not None:
+        given.out.write_text(json.dumps({"library_and_ours_us": found, "environment": facts}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The time of a training step against the number of projectors. All pipelines stand ready and are timed in turns.
 
-python benchmarks/projectors.py [--projectors 1 3 8] [--net wrn-28-2] [--turns 5] [--steps 100]
+    python benchmarks/projectors.py [--projectors 1 3 8] [--net wrn-28-2] [--turns 5] [--steps 100]
+
+The percentages are against the first number of projectors.
 """
 
 from __future__ import annotations

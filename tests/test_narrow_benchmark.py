@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import narrow
 import pytest
 import torch
@@ -31,14 +34,19 @@ def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert distance < (2e-2 if device.type == "cuda" else 1e-5), name
 
 
-def test_it_prints_a_line_for_every_computation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_every_computation_is_printed_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not torch.cuda.is_available():
         monkeypatch.setattr(operators, "PARTS", 2)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark_limit", 10)
-    narrow.main(["--images", "2", "--size", "8", "--repeats", "1", "--device", "auto"])
-    lines = capsys.readouterr().out.splitlines()
+    out = tmp_path / "times.json"
+    narrow.main(["--images", "2", "--size", "8", "--repeats", "1", "--device", "auto", "--out", str(out)])
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("2 maps of 8 x 8 pixels on ")
     assert len(lines) == 8
     assert all("library" in line and "ours" in line for line in lines)
+    kept = json.loads(out.read_text())
+    assert [min(times) > 0 for times in kept["library_and_ours_us"].values()] == [True] * 8
+    assert "commit" in kept["environment"]
