@@ -44,14 +44,14 @@ class Compiled:  # in the place of a kernel: is launched and compiles
 
 for name in ("convolve_rows", "weight_sums", "convolve_pictures", "picture_weight_sums"):
     setattr(kernels, name, Compiled(getattr(kernels, name)))
-narrow, wide = (torch.zeros(8, 32, 32, width, dtype=torch.bfloat16).permute(0, 3, 1, 2) for width in (16, 32))
+narrow, wide = (torch.zeros(960, 32, 32, width, dtype=torch.bfloat16).permute(0, 3, 1, 2) for width in (16, 32))
 for weight, maps in ((torch.zeros(32, 32, 3, 3), wide), (torch.zeros(32, 16, 3, 3), narrow)):
     operators.convolve(maps, weight)
     operators.convolve(wide, weight, transposed=True)
     operators.weight_sums(maps, wide)
 operators.convolve(wide, torch.zeros(32, 32, 3, 3), wide)
 operators.convolve(wide, torch.zeros(32, 32, 3, 3), None, wide, torch.zeros(2, 32), transposed=True, slope=0.1)
-pictures = torch.zeros(8, 3, 32, 32)
+pictures = torch.zeros(960, 3, 32, 32)
 operators.convolve_pictures(pictures, torch.zeros(16, 3, 3, 3), torch.zeros(16), torch.bfloat16)
 operators.picture_weight_sums(pictures, narrow)
 """
