@@ -15,6 +15,7 @@ from torch import Tensor
 
 from epass import bench
 from epass.cli import main
+from epass.cli.bench import bench_facts
 from epass.errors import InputError
 from epass.experiment import Experiment, build
 from epass.recipe import Recipe
@@ -81,6 +82,7 @@ def test_every_number_is_there_and_they_agree(measured: tuple[Experiment, object
         "images_per_step",
         "images_per_second",
         "peak_memory_bytes",
+        "batch_ms",
         "split_ms",
         "flops",
         "bytes",
@@ -96,6 +98,7 @@ def test_every_number_is_there_and_they_agree(measured: tuple[Experiment, object
     assert found["images_per_second"] == pytest.approx(30 / (step["median"] / 1000))
     assert set(found["split_ms"]) == {"batch", "forward", "backward", "rest"}
     assert sum(found["split_ms"].values()) == pytest.approx(step["median"])
+    assert found["split_ms"]["batch"] == found["batch_ms"] > 0  # on a CPU nothing else is done meanwhile
     for key, amount in (("flops_per_second", found["flops"]), ("bytes_per_second", found["bytes"])):
         assert found["reached"][key] == pytest.approx(1000 * amount / step["median"])
         assert found["shares"][key] == pytest.approx(found["reached"][key] / found["ceilings"][key])
@@ -106,6 +109,15 @@ def test_every_number_is_there_and_they_agree(measured: tuple[Experiment, object
         found["environment"]
     )
     assert json.loads(json.dumps(found)) == found
+
+
+def test_a_batch_made_beside_the_step_is_no_part_of_it(measured: tuple[Experiment, object, dict[str, Any]]) -> None:
+    found = measured[2]
+    assert bench_facts(found)["split"].startswith("batch ")
+    split = {"batch": 0.0, "forward": 2.0, "backward": 4.0, "rest": 2.0}
+    on_cuda = {**found, "step_ms": {"median": 8.0, "p10": 8.0, "p90": 8.0}, "split_ms": split, "batch_ms": 0.5}
+    wanted = "forward 2 ms (25 %), backward 4 ms (50 %), rest 2 ms (25 %), a batch takes 0.5 ms beside the step before"
+    assert bench_facts(on_cuda)["split"] == wanted
 
 
 def test_measuring_changes_nothing(measured: tuple[Experiment, dict[str, Tensor], object]) -> None:

@@ -48,17 +48,17 @@ def test_the_estimate_and_the_run_share_one_pipeline(monkeypatch: pytest.MonkeyP
 def test_a_failed_compilation_is_one_warning_and_an_eager_run(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def captured(self: Experiment, *, compiled: bool) -> str:
+    def captured(self: Experiment, *, compiled: bool) -> tuple[str, str]:
         tried.append(compiled)
         if compiled:
             raise RuntimeError("no C compiler\nand a long story")
-        return "eager"
+        return "eager step", "eager feed"
 
     monkeypatch.setattr(Experiment, "captured", captured)
     experiment = make("cpu", **{"plan.compile": "on"})
     with pytest.warns(UserWarning, match=r"^Compiling failed \(no C compiler\); going on without it, more slowly\.$"):
-        step, _ = replace(experiment, device=torch.device("cuda")).make_pipeline()
-    assert step == "eager"
+        pipeline = replace(experiment, device=torch.device("cuda")).make_pipeline()
+    assert pipeline == ("eager step", "eager feed")
     assert tried == [True, False]
 
 

@@ -18,17 +18,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from epass.check import leaks
-from epass.data import Lookahead, Selection, StreamedImages
+from epass.data import Lookahead, StreamedImages
 from epass.errors import InputError
 from epass.experiment import Experiment, build
-from epass.method import Outcome
+from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
 from epass.running import run
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints
-from epass.train.step import capture
+from epass.train.recording import Overlap, Recorded
 
 CPU = torch.device("cpu")
 CLASSES, EACH = "abc", 14
@@ -220,24 +221,31 @@ def test_a_recorded_step_gets_the_pixels_of_its_own_step(photos: Path) -> None:
     held, streamed = (build(make(photos, streaming=streaming), torch.device("cuda")) for streaming in (False, True))
     for step in (0, 1, 2, 7, 3):
         assert difference(named(held.batch(step)), named(streamed.batch(step))) is None
-    assert recorded_sums(streamed, 40) == recorded_sums(held, 40)
+    expected = [[view.double().sum().item() for view in seen(held.batch(step))] for step in range(40)]
+    for experiment in (held, streamed):
+        assert recorded_sums(experiment, 40) == expected
     streamed.feed.close()
 
 
+def seen(batch: Batch) -> tuple[Tensor, ...]:
+    return (*batch.labeled, *batch.unlabeled, batch.unlabeled_index)
+
+
 def recorded_sums(experiment: Experiment, steps: int) -> list[list[float]]:
-    """The sum of every view, by a recorded graph that takes so long that the host is far ahead of it."""
+    """The sum of every view, by a recorded step that takes so long that the host and the feed are far ahead of it."""
     feed, weight = experiment.feed, torch.randn(2048, 2048, device="cuda")
 
-    def work(selection: Selection) -> Outcome:
-        batch, product = feed.batch(selection), weight
+    def work(batch: Batch) -> Outcome:
+        product = weight
         for _ in range(30):
             product = product @ weight / 50
-        views = enumerate((*batch.labeled, *batch.unlabeled))
+        views = enumerate(seen(batch))
         return Outcome({f"view {number}": view.double().sum() for number, view in views}, {"slow": product.sum()})
 
-    replay, sums = capture(work, feed.select(0), state=[], generators=[feed.generator]), []
+    make = Recorded(feed.batch, feed.select(0), generators=[feed.generator])
+    overlap, sums = Overlap(feed.select, make, Recorded(work, make(feed.select(0)))), []
     for step in range(steps):
-        sums.append(torch.stack(list(replay(feed.select(step)).losses.values())))
+        sums.append(torch.stack(list(overlap.step(overlap.feed(step)).losses.values())))
     return torch.stack(sums).tolist()
 
 

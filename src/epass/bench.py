@@ -15,17 +15,18 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
-from .data import Dataset, Selection, from_arrays, render
+from .data import Dataset, from_arrays, render
 from .distributed import largest_over_ranks
 from .errors import InputError
 from .experiment import Experiment
+from .method import Batch
 from .networks import count_parameters
 from .runs import environment
 from .train.optimizer import set_lr
-from .train.step import capture, kept, make_step
+from .train.recording import Recorded, kept
+from .train.step import make_step
 from .train.window import Window
 
 Work = Callable[[int], object]  # what is timed, given the number of a step
@@ -79,11 +80,13 @@ def measure(
         passes = [time_steps(work, device, steps) for _ in range(2)]
         memory = peak_memory(device)
         del work  # and with it the memory of a captured graph
-        until = {stage: time_part(experiment, stage, steps) for stage in ("batch", "forward", "backward")}
+        batch = time_batch(experiment, steps)
+        forward, both = (time_part(experiment, stage, steps) for stage in ("forward", "backward"))
         flops, moved = count_flops(experiment), count_bytes(experiment)
     ceilings = measure_ceilings(device, precision)
     first, again = map(statistics.median, passes)
     low, step_ms, high = (torch.tensor(passes).quantile(share).item() for share in (0.1, 0.5, 0.9))
+    waited = 0.0 if device.type == "cuda" else batch  # there it is made beside the step before
     labeled, unlabeled = (len(names) for names in experiment.feed.views)
     images = plan.labeled_batch * labeled + plan.unlabeled_batch * unlabeled
     reached = {"flops_per_second": 1000 * flops / step_ms, "bytes_per_second": 1000 * moved / step_ms}
@@ -112,11 +115,12 @@ def measure(
         "images_per_step": images,
         "images_per_second": 1000 * images / step_ms,
         "peak_memory_bytes": memory,
+        "batch_ms": batch,
         "split_ms": {
-            "batch": until["batch"],
-            "forward": until["forward"] - until["batch"],
-            "backward": until["backward"] - until["forward"],
-            "rest": step_ms - until["backward"],
+            "batch": waited,
+            "forward": forward,
+            "backward": both - forward,
+            "rest": step_ms - waited - both,
         },
         "flops": flops,
         "bytes": moved,
@@ -150,26 +154,37 @@ def whole_step(experiment: Experiment) -> Work:
     return work
 
 
-def time_part(experiment: Experiment, stage: str, steps: int) -> float:
-    """Milliseconds of a step up to the end of `stage`, run in the way that the pipeline chose for the whole step."""
-    feed, device, method = experiment.feed, experiment.device, experiment.method
-    compute: Callable[..., Any] = method if feed.render is render else torch.compile(method, dynamic=False)
+def time_batch(experiment: Experiment, steps: int) -> float:
+    """Milliseconds of making a batch while nothing else runs."""
+    feed, device = experiment.feed, experiment.device
+    if device.type != "cuda":
+        return median_time(experiment.batch, device, steps)
+    make = Recorded(feed.batch, feed.select(0), generators=[feed.generator])
+    return median_time(lambda step: make(feed.select(step)), device, steps)
 
-    def part(selection: Selection) -> Any:
-        batch = tree_map(lambda tensor: tensor.to(device), feed.batch(selection))
-        if stage == "batch":
-            return batch
+
+def time_part(experiment: Experiment, stage: str, steps: int) -> float:
+    """Milliseconds from a batch to the end of `stage`, run in the way that the pipeline chose for the whole step."""
+    device, method, batch = experiment.device, experiment.method, experiment.batch(0)
+    compiled = experiment.feed.render is not render
+    compute: Callable[..., Any] = torch.compile(method, dynamic=False) if compiled else method
+
+    def part(batch: Batch) -> Any:
         loss = compute(batch).loss
         if stage == "backward":
             loss.backward()
             experiment.optimizer.zero_grad()
         return loss.detach()
 
-    run: Callable[[Selection], Any] = part
+    run: Callable[[Batch], Any] = part
     if device.type == "cuda":
-        state = list(experiment.progress.tensors().values())
-        run = capture(part, feed.select(0), state=state, generators=[feed.generator])
-    warm_up(work := lambda step: run(feed.select(step)), device)
+        run = Recorded(part, batch, state=list(experiment.progress.tensors().values()))
+    return median_time(lambda _: run(batch), device, steps)
+
+
+def median_time(work: Work, device: torch.device, steps: int) -> float:
+    """Milliseconds of a step, warmed up."""
+    warm_up(work, device)
     return statistics.median(time_steps(work, device, steps))
 
 

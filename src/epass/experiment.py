@@ -21,7 +21,6 @@ from .data import (
     ImageSource,
     Lookahead,
     Protocol,
-    Selection,
     Split,
     StreamedImages,
     divide,
@@ -50,8 +49,9 @@ from .recipe import Recipe, arguments, check_table
 from .seeds import fold
 from .train.checkpoint import Progress
 from .train.optimizer import make_optimizer
+from .train.recording import Overlap, Recorded
 from .train.schedule import Plan
-from .train.step import capture, make_step
+from .train.step import make_step
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 
@@ -154,39 +154,38 @@ class Experiment:
         return self.make_pipeline()
 
     def make_pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
-        """A step, and a feed of its inputs. On CUDA both together are one captured graph."""
+        """A step, and a feed of its inputs. On CUDA each is a captured graph, and they overlap."""
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
         wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
         if wanted and alone():  # what processes tell each other in the middle of a step is not compiled
             try:
-                return self.captured(compiled=True), self.feed.select
+                return self.captured(compiled=True)
             except torch.OutOfMemoryError:
                 raise
             except Exception as problem:  # whatever a compiler trips over: the run works without it
                 reason = str(problem).partition("\n")[0]
                 warnings.warn(f"Compiling failed ({reason}); going on without it, more slowly.", stacklevel=2)
-        return self.captured(compiled=False), self.feed.select
+        return self.captured(compiled=False)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step, on the device that trains."""
         batch: Batch = tree_map(lambda tensor: tensor.to(self.device), self.feed(step))
         return batch
 
-    def captured(self, *, compiled: bool) -> Callable[[Selection], Outcome]:
-        """The making of a batch and the step on it, as one CUDA graph."""
+    def captured(self, *, compiled: bool) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """The step and the making of its batch, each as a CUDA graph."""
         # Shapes never change, so a search for the fastest kernels pays, and one among all of them: 2 % of a step.
         torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
         warnings.filterwarnings("ignore", message="TensorFloat32")  # similarities are kept in full float32 on purpose
         self.feed.render = torch.compile(render, dynamic=False) if compiled else render
         forward = torch.compile(self.method, dynamic=False) if compiled else self.method
         step = make_step(self.method, self.optimizer, self.average, forward=cast(nn.Module, forward))
-
-        def work(selection: Selection) -> Outcome:
-            return step(self.feed.batch(selection))
-
+        selection = self.feed.select(0)
+        make = Recorded(self.feed.batch, selection, generators=[self.feed.generator])
         state = list(self.progress.tensors().values())
-        return capture(work, self.feed.select(0), state=state, generators=[self.feed.generator])
+        overlap = Overlap(self.feed.select, make, Recorded(step, make(selection), state=state))
+        return overlap.step, overlap.feed
 
 
 def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:

@@ -253,8 +253,10 @@ def test_a_compiled_network_is_as_exact_with_them_as_without(monkeypatch: pytest
     monkeypatch.setattr(narrow, "_can_be_compiled", lambda maps: False)
     without = distances()
     assert with_ours != without
-    assert max(with_ours.values()) < 0.1
-    assert all(with_ours[name] < 1.5 * without[name] + 1e-3 for name in without)
+    assert with_ours["features"] < 0.01
+    # What rounding to bfloat16 leaves of a gradient after 28 layers is a matter of the network, not of who convolves.
+    worse = {name: (ours, without[name]) for name, ours in with_ours.items() if ours > 1.5 * without[name] + 1e-3}
+    assert not worse
 
 
 def layer(inputs: int = 32, outputs: int = 32, **settings: Any) -> nn.Conv2d:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from epass.parts.teacher import Average
+from epass.parts.teacher import Average, copy_all
 
 
 def make_net() -> nn.Sequential:
@@ -155,3 +155,11 @@ def test_a_module_without_buffers_can_be_followed() -> None:
 
 def test_it_gives_no_gradients_to_itself() -> None:
     assert not Average(make_net())(inputs()).requires_grad
+
+
+def test_tensors_of_several_dtypes_and_shapes_are_copied() -> None:
+    sources = [torch.rand(2, 3), torch.tensor(7), torch.rand(4, dtype=torch.float64), torch.arange(3), torch.empty(0)]
+    targets = [torch.zeros_like(source) for source in sources]
+    copy_all(zip(targets, sources, strict=True))
+    for target, source in zip(targets, sources, strict=True):
+        assert torch.equal(target, source)

@@ -12,8 +12,9 @@ from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
 from epass.train.checkpoint import Progress
 from epass.train.optimizer import make_optimizer, set_lr
+from epass.train.recording import Recorded, kept
 from epass.train.schedule import Plan
-from epass.train.step import capture, kept, make_step, observe
+from epass.train.step import make_step, observe
 
 
 class Line(Method):
@@ -177,7 +178,7 @@ def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: s
 
     (eager, eager_step), (progress, step) = start(), start()
     before = {key: value.clone() for key, value in progress.tensors().items()}
-    captured = capture(step, batch(0), state=list(progress.tensors().values()))
+    captured = Recorded(step, batch(0), state=list(progress.tensors().values()))
     assert difference(before, progress.tensors()) is None
     for position in range(6):
         for each in (eager, progress):

@@ -143,9 +143,12 @@ def bench_facts(found: dict[str, Any]) -> dict[str, str]:
     """The numbers in words."""
     work, step, environment = found["work"], found["step_ms"], found["environment"]
     first, again = found["pass_ms"]
-    how = ", ".join(["one captured graph"] * work["captured"] + ["compiled"] * work["compiled"]) or "eager"
+    how = ", ".join(["captured"] * work["captured"] + ["compiled"] * work["compiled"]) or "eager"
     unlabeled = f" + {work['unlabeled_batch']} unlabeled" if work["unlabeled_batch"] else ""
-    parts = (f"{name} {ms:.4g} ms ({percent(ms / step['median'], 0)})" for name, ms in found["split_ms"].items())
+    split = {name: ms for name, ms in found["split_ms"].items() if ms}
+    parts = [f"{name} {ms:.4g} ms ({percent(ms / step['median'], 0)})" for name, ms in split.items()]
+    if "batch" not in split:
+        parts.append(f"a batch takes {found['batch_ms']:.4g} ms beside the step before")
     memory, load = found["peak_memory_bytes"], environment["load"]
     kind = "of tensors on the device" if work["captured"] else "of the whole process"
     reached, ceilings, shares = found["reached"], found["ceilings"], found["shares"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,6 +50,14 @@ class Average(nn.Module):
             (averaged if self.average_buffers and own.is_floating_point() else copied).append((own, live))
         # lerp weighs its second operand, so momentum 0 gives the module itself, bit for bit
         torch._foreach_lerp_([own for own, _ in averaged], [live for _, live in averaged], 1 - self.momentum)
-        for dtype in dict.fromkeys(own.dtype for own, _ in copied):  # several at once would be copied one by one
-            pairs = [(own, live) for own, live in copied if own.dtype == dtype]
-            torch._foreach_copy_([own for own, _ in pairs], [live for _, live in pairs])
+        copy_all(copied)
+
+
+@torch.no_grad()
+def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second tensor of every pair into the first, on a GPU with one kernel for each dtype."""
+    of_dtype: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for target, source in pairs:
+        of_dtype.setdefault(target.dtype, []).append((target, source))
+    for same in of_dtype.values():  # of several dtypes at once, each tensor would be copied by itself
+        torch._foreach_copy_([target for target, _ in same], [source for _, source in same])

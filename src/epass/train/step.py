@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ..distributed import average_gradients
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
 
-T = TypeVar("T")
 Step = Callable[[Batch], Outcome]
 MOST_CLASSES = 100  # of which each is counted on its own: reports list them
 
@@ -59,45 +55,3 @@ def observe(pseudo: PseudoLabels | None, truth: Tensor) -> dict[str, Tensor]:
     counted = {"used": used, "known": known, "right": right}
     by_class = {f"{name}_by_class": (chosen[:, None] * named).mean(0) for name, chosen in counted.items()}
     return shares | by_class | {"images_by_class": true.float().mean(0)}
-
-
-@contextmanager
-def kept(state: Sequence[Tensor], device: torch.device | str | None = None) -> Iterator[None]:
-    """Put the tensors of `state` back at the end, whatever happened; their copies wait on `device`, or beside them."""
-    before = [tensor.detach().to(device, copy=True) for tensor in state]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in zip(state, before, strict=True):
-                tensor.copy_(value)
-
-
-def capture(
-    work: Callable[[T], Outcome], example: T, *, state: Sequence[Tensor], generators: Sequence[torch.Generator] = ()
-) -> Callable[[T], Outcome]:
-    """Record `work` (a step, or the making of its batch and the step) as one CUDA graph and return what replays it.
-
-    Recording runs the work a few times, so the tensors of `state` (weights, memories, averages, optimizer state) are
-    put back to what they were before. A replay draws from `generators` as they are seeded when it starts.
-    """
-    static = tree_map(torch.clone, example)
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    graph = torch.cuda.CUDAGraph()
-    for generator in generators:
-        graph.register_generator_state(generator)
-    with kept(state):
-        with torch.cuda.stream(stream):
-            for _ in range(3):  # allocates what must not move: gradients, workspaces
-                work(static)
-        torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(graph):
-            outcome = work(static)
-
-    def replay(inputs: T) -> Outcome:
-        tree_map(lambda slot, new: slot.copy_(new), static, inputs)
-        graph.replay()
-        return outcome
-
-    return replay
