@@ -17,7 +17,7 @@ from .feed import Feed, Selection
 from .images import ImageSource
 from .streaming import Pending, StreamedImages
 
-UNFINISHED = 2  # steps that a GPU may have before it when the host goes on: enough to keep it busy
+UNFINISHED = 2  # batches that a GPU may still have to make when the host goes on: enough to keep it busy
 
 
 class Lookahead(Feed):
@@ -60,21 +60,21 @@ class Lookahead(Feed):
                 self._coming[step] = tuple(_begin(source, index) for source, index in pairs)
 
     def _to_gpu(self, selection: Selection) -> Selection:
-        """Copy beside the steps that the GPU still works on, which later ones wait for.
+        """Copy beside what the GPU still works on; the stream that makes the batch waits for it.
 
-        The copy that arrives belongs to the stream of the copies, and to that of the steps until they have used it; the
-        page-locked original is kept until the steps that were unfinished when it was copied are done.
+        The copy that arrives belongs to the stream of the copies, and to that of the batches until they have used it;
+        the page-locked original is kept until it has been copied.
         """
-        steps = torch.cuda.current_stream(self.device)
+        batches = torch.cuda.current_stream(self.device)
         if self._copies is None:
             self._copies = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(self._copies):
             arrived: Selection = tree_map(lambda tensor: tensor.to(self.device, non_blocking=True), selection)
-        steps.wait_stream(self._copies)
+        batches.wait_stream(self._copies)
         for tensor in tree_leaves(arrived):
-            tensor.record_stream(steps)
+            tensor.record_stream(batches)
         mark = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        mark.record(steps)
+        mark.record(batches)
         self._unfinished.append((mark, selection))
         if len(self._unfinished) > UNFINISHED:
             self._unfinished.popleft()[0].synchronize()
