@@ -24,6 +24,7 @@ from epass.bench import machine, time_steps
 from epass.device import choose_device
 from epass.networks.operators import convolve, convolve_pictures, picture_weight_sums, weight_sums
 from epass.runs import environment
+from epass.train.recording import Recorded
 
 SETS, CALLS = 3, 6
 Work = Callable[[int], object]  # given the number of a set of inputs
@@ -31,19 +32,14 @@ Work = Callable[[int], object]  # given the number of a set of inputs
 
 def microseconds(work: Work, device: torch.device, repeats: int) -> float:
     """Of one call."""
-    for number in range(SETS):
-        work(number)
-    calls = [number % SETS for number in range(CALLS)]
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for number in calls:
-                work(number)
-        times = time_steps(lambda _: graph.replay(), device, repeats)
-    else:
-        times = time_steps(lambda _: [work(number) for number in calls], device, repeats)
-    return 1000 * median(times) / CALLS
+
+    def calls(_: tuple[()]) -> None:
+        for number in range(CALLS):
+            work(number % SETS)
+
+    calls(())
+    run = Recorded(calls, ()) if device.type == "cuda" else calls
+    return 1000 * median(time_steps(lambda _: run(()), device, repeats)) / CALLS
 
 
 def layers(images: int, size: int, device: torch.device) -> dict[str, tuple[Work, Work]]:
