@@ -70,7 +70,7 @@ def bench(
 
     The step is that of 'epass train', making its batch included. It is warmed
     up, then timed twice: the difference of the two is the noise. The split
-    comes from timing ever longer parts of a step, the ceilings from a large
+    comes from timing parts of a step by themselves, the ceilings from a large
     matrix product and a large copy in the same run.
 
     [cyan]epass bench[/]                            the published batch, random pixels
