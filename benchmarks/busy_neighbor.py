@@ -16,7 +16,7 @@ import sys
 CHILD = """
 import json, sys, time
 import torch
-from epass.experiment import build
+from epass.engine.build import build
 from epass.recipe import read_recipe
 from epass.train.step import make_step
 

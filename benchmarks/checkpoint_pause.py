@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from epass.experiment import build
+from epass.engine.build import build
 from epass.recipe import parse_setting, read_recipe
 from epass.train.checkpoint import save_checkpoint, write_checkpoint
 from epass.train.step import make_step

@@ -37,14 +37,14 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
 from epass.augment import CUTOUT_COLOR, OPERATIONS, Strong, Weak
-from epass.bench import machine, noise, time_steps, whole_step
 from epass.data import Images, open_dataset
-from epass.device import choose_device
+from epass.engine.build import Experiment, build, check_recipe
+from epass.engine.models import takes_projector
+from epass.engine.timing import machine, noise, time_steps, whole_step
 from epass.errors import InputError
-from epass.experiment import Experiment, build, check_recipe
+from epass.machine.device import choose_device
 from epass.method import Batch, Method, Outcome
 from epass.methods import METHODS
-from epass.models import takes_projector
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import Recipe
 from epass.runs import environment

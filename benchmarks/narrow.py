@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from epass.bench import machine, time_steps
-from epass.device import choose_device
+from epass.engine.timing import machine, time_steps
+from epass.machine.device import choose_device
 from epass.networks.operators import convolve, convolve_pictures, picture_weight_sums, weight_sums
 from epass.runs import environment
 from epass.train.recording import Recorded

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from epass.bench import machine, noise, state_kept, time_steps, warm_up, whole_step
-from epass.device import choose_device
-from epass.experiment import build
+from epass.engine.build import build
+from epass.engine.timing import machine, noise, state_kept, time_steps, warm_up, whole_step
+from epass.machine.device import choose_device
 from epass.recipe import Recipe
 from epass.runs import environment
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from scaling_model import Link, ring_all_gather, ring_all_reduce
 from torch.multiprocessing.spawn import spawn
 
-from epass.data.decode import Packed, decode
+from epass.data.read.decode import Packed, decode
 
 MODELS = {"all-reduce": ring_all_reduce, "all-gather": ring_all_gather}
 SIZES = tuple(1 << power for power in range(10, 26))  # 1 KiB to 32 MiB

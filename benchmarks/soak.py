@@ -33,8 +33,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a forked process must find no threads mis
 
 import torch
 
-from epass import running
 from epass.cli import main as epass
+from epass.engine import run as running
 from epass.runs import environment
 from epass.train.checkpoint import checkpoints, read_checkpoint
 

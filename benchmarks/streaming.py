@@ -36,12 +36,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from epass.bench import machine, time_steps, whole_step
 from epass.data import open_dataset
-from epass.data.streaming import Files, StreamedImages, Workers, default_workers
-from epass.device import choose_device
+from epass.data.stream.disk import Files, StreamedImages, Workers, default_workers
+from epass.engine.build import Experiment, build, check_recipe
+from epass.engine.timing import machine, time_steps, whole_step
 from epass.errors import InputError
-from epass.experiment import Experiment, build, check_recipe
+from epass.machine.device import choose_device
 from epass.recipe import Recipe
 from epass.runs import environment
 

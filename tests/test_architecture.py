@@ -22,41 +22,33 @@ from epass.recipe import parse_recipe
 PACKAGE = Path(epass.__file__).parent
 
 EVERYONE = {"errors", "files", "untrusted"}
-CORE = {"method", "distributed", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
-BELOW_EXPERIMENT = CORE | {"models", "device", "evaluate", "runs", "report", "recipe"}
-EDGE = {"experiment", "running", "loggers", "launch", "models", "cpu", "device", "runs", "report", "recipe"}
+CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
+EDGE = {"engine", "loggers", "machine", "runs", "report", "recipe"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "untrusted": set(),
-    "cpu": set(),
-    "device": set(),
+    "machine": set(),
     "recipe": set(),
     "method": set(),
-    "distributed": set(),
-    "launch": {"device", "distributed"},
     "seeds": set(),
-    "parts": {"distributed"},
-    "networks": {"distributed", "parts.draws"},
-    "methods": {"method", "parts", "distributed", "networks"},
+    "parts": {"machine.distributed"},
+    "networks": {"machine.distributed", "parts.draws"},
+    "methods": {"method", "parts", "machine.distributed", "networks"},
     "augment": set(),
-    "data": {"augment", "method", "distributed", "seeds"},
-    "train": {"method", "parts.teacher", "distributed"},
+    "data": {"augment", "method", "machine.distributed", "seeds"},
+    "train": {"method", "parts.teacher", "machine.distributed"},
     "evaluate": set(),
     "runs": set(),
     "report": {"runs", "evaluate"},
-    "models": {"method", "methods", "networks", "parts", "recipe", "runs"},
     "check": {"data", "report"},
-    "experiment": BELOW_EXPERIMENT,
-    "embeddings": BELOW_EXPERIMENT | {"experiment"},
-    "running": BELOW_EXPERIMENT | {"experiment", "embeddings"},
+    "engine": CORE | {"evaluate", "recipe", "runs"},
     "loggers": {"train.loop"},
-    "bench": BELOW_EXPERIMENT | {"experiment"},
     "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "cli": EDGE
-    | {"bench", "check", "data", "distributed", "evaluate", "methods", "networks", "reproduce"}
+    | {"check", "data", "evaluate", "methods", "networks", "reproduce"}
     | {"train.checkpoint", "train.loop", "train.window"},
     "studio": EDGE,
     "__main__": {"cli"},
@@ -65,12 +57,9 @@ LIBRARIES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "untrusted": set(),
-    "cpu": set(),
-    "device": {"torch"},
+    "machine": {"torch"},
     "recipe": set(),
     "method": {"torch"},
-    "distributed": {"torch"},
-    "launch": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
     "networks": {"torch", "safetensors", "timm", "transformers", "triton"},
@@ -81,13 +70,9 @@ LIBRARIES: dict[str, set[str]] = {
     "evaluate": {"torch", "numpy", "sklearn", "openTSNE"},
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib", "PIL"},
-    "models": {"torch", "safetensors"},
     "check": {"torch", "numpy", "PIL"},
-    "experiment": {"torch", "numpy", "safetensors"},
-    "embeddings": {"torch", "numpy"},
-    "running": {"torch", "numpy"},
+    "engine": {"torch", "numpy"},
     "loggers": {"torch", "wandb", "mlflow"},
-    "bench": {"torch"},
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
@@ -265,7 +250,7 @@ def test_every_recipe_parses_and_names_its_source() -> None:
     assert [complaint for path in recipes for complaint in recipe_complaints(path.name, path.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("module", ["epass", "epass.experiment"])
+@pytest.mark.parametrize("module", ["epass", "epass.engine.build"])
 def test_the_core_imports_without_edge_libraries(module: str) -> None:
     command = f"import sys, {module}; print(*sorted({NOT_WITH_THE_CORE!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
@@ -282,7 +267,7 @@ def test_the_core_imports_without_edge_libraries(module: str) -> None:
         ("data/feed.py", "from epass.methods.fixmatch import FixMatch", "may not import 'methods.fixmatch.FixMatch'"),
         ("data/feed.py", "def read():\n    from .. import methods", "feed.py:2: 'data' may not import 'methods'"),
         ("methods/new.py", "from ..data import Feed", "may not import 'data.Feed'"),
-        ("method.py", "from .distributed import rank", "'method' may not import 'distributed.rank'"),
+        ("method.py", "from .machine.distributed import rank", "may not import 'machine.distributed.rank'"),
         ("method.py", "import numpy as np", "'method' may not import the library 'numpy'"),
         ("augment/ops.py", "from PIL import Image", "'augment' may not import the library 'PIL'"),
         ("runs/folder.py", "import torch", "'runs' may not import the library 'torch'"),
@@ -294,9 +279,9 @@ def test_the_core_imports_without_edge_libraries(module: str) -> None:
             "try:\n    import sklearn\nfinally:\n    pass",
             "'sklearn' is imported only inside functions",
         ),
-        ("experiment.py", "from .cli import main", "'experiment' may not import 'cli.main'"),
+        ("engine/run.py", "from ..cli import main", "'engine' may not import 'cli.main'"),
         ("cli/train.py", "from epass import __version__", "'cli' may not import '__version__'"),
-        ("recipe.py", "from .experiment import run", "'recipe' may not import 'experiment.run'"),
+        ("recipe.py", "from .engine.run import run", "'recipe' may not import 'engine.run.run'"),
         ("plugins/new.py", "", "the room 'plugins' is not in the table"),
     ],
 )
@@ -312,7 +297,7 @@ def test_a_forbidden_import_is_found(path: str, source: str, complaint: str) -> 
         ("methods/__init__.py", "from .fixmatch import FixMatch\nfrom ..errors import unknown\nimport math"),
         ("report/page.py", "def draw():\n    from matplotlib.figure import Figure"),
         ("report/page.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
-        ("__init__.py", "from .experiment import run\nfrom .methods.fixmatch import FixMatch"),
+        ("__init__.py", "from .engine.run import run\nfrom .methods.fixmatch import FixMatch"),
     ],
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:

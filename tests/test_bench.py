@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from epass import bench
 from epass.cli import main
 from epass.cli.bench import bench_facts
+from epass.engine import timing as bench
+from epass.engine.build import Experiment, build
 from epass.errors import InputError
-from epass.experiment import Experiment, build
 from epass.recipe import Recipe
 from epass.testing import difference
 

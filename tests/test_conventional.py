@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from epass.augment import OPERATIONS, Strong
-from epass.experiment import Experiment
+from epass.engine.build import Experiment
 from epass.methods import METHODS
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "conventional.py"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from epass.distributed import gather_rows, mean_over_ranks, rank, world_size
+from epass.machine.distributed import gather_rows, mean_over_ranks, rank, world_size
 
 
 def test_one_process_is_alone() -> None:

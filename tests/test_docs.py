@@ -40,9 +40,9 @@ from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
-from epass.experiment import check_recipe, data_settings
+from epass.engine.build import check_recipe, data_settings
+from epass.engine.models import start_settings
 from epass.methods import PRETRAINING, WRAPPERS
-from epass.models import start_settings
 from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, recipe_families, toml_value
 from epass.runs.folder import FILES, PRETRAINED

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from epass import embeddings
-from epass.embeddings import evenly, most_confident_mistakes, projector_of, see_test_images, thumbnails
-from epass.experiment import build, look, predict
+from epass.engine import keep as embeddings
+from epass.engine.build import build
+from epass.engine.infer import infer, predict
+from epass.engine.keep import evenly, most_confident_mistakes, projector_of, see_test_images, thumbnails
 from epass.recipe import read_recipe
 from epass.runs import RunFolder, load_embeddings, write_embeddings
 
@@ -45,7 +46,7 @@ def keep(experiment, folder: Path):
 def test_what_is_kept_is_what_the_model_sees(experiment, tmp_path) -> None:
     found, logits = keep(experiment, tmp_path)
     test = experiment.split.test
-    features = look(experiment.network, test, experiment.dataset, experiment.device).features
+    features = infer(experiment.network, test, experiment.dataset, experiment.device).features
     assert found.chosen.tolist() == list(range(len(test)))
     np.testing.assert_allclose(found.features, features, rtol=2e-3, atol=1e-4)
     np.testing.assert_allclose(found.embedding, experiment.method.projector(features).detach(), rtol=2e-3, atol=1e-3)

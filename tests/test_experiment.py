@@ -15,24 +15,24 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from epass import running
-from epass.bench import seconds_per_step
 from epass.data import Dataset, open_dataset
-from epass.device import choose_device, choose_precision
-from epass.errors import InputError
-from epass.evaluate import score
-from epass.experiment import (
+from epass.engine import run as running
+from epass.engine.build import (
     Experiment,
     build,
     check_recipe,
     policies_for,
     predict,
 )
+from epass.engine.models import load_model, takes_projector
+from epass.engine.run import run
+from epass.engine.timing import seconds_per_step
+from epass.errors import InputError
+from epass.evaluate import score
+from epass.machine.device import choose_device, choose_precision
 from epass.method import Outcome
 from epass.methods import METHODS
-from epass.models import load_model, takes_projector
 from epass.recipe import Recipe, parse_recipe
-from epass.running import run
 from epass.runs import load_run
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest

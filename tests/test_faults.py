@@ -20,10 +20,10 @@ import pytest
 import torch
 
 from epass.data import Dataset, open_dataset
-from epass.experiment import Experiment, build
+from epass.engine.build import Experiment, build
+from epass.engine.run import run
 from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
-from epass.running import run
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
 from epass.train.window import NotFiniteError
 from epass.train.writer import Writer
@@ -291,7 +291,7 @@ from pathlib import Path
 
 sys.path[:0] = sys.argv[1:]
 from calling import call
-from epass import running
+from epass.engine import run as running
 
 disk, filler, write, finish = Path("disk"), Path("disk/filler"), running.write_checkpoint, running.finish
 checkpoints, answers = Path("disk/run/checkpoints"), {}

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from epass import launch
 from epass.cli.screen import screen
 from epass.cli.stopping import Stop, Terminated
 from epass.errors import InputError, PeerError
-from epass.launch import LOST, cause, device_kind, is_one_of_several, join, lost_connection, restarts, speaks
+from epass.machine import launch
+from epass.machine.launch import LOST, cause, device_kind, is_one_of_several, join, lost_connection, restarts, speaks
 
 FACTS = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
@@ -107,7 +107,7 @@ def test_what_a_lost_connection_looks_like() -> None:
 @pytest.mark.usefixtures("second")
 def test_a_process_stops_when_another_one_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     others = iter([0.0, 143.0, 130.0])
-    monkeypatch.setattr("epass.distributed.largest_over_ranks", lambda mine: max(mine, next(others)))
+    monkeypatch.setattr("epass.machine.distributed.largest_over_ranks", lambda mine: max(mine, next(others)))
     stop = Stop()
     stop()
     with pytest.raises(Terminated):

@@ -7,13 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from epass.engine.build import build, check_recipe
+from epass.engine.infer import infer, predict
+from epass.engine.models import answer_by_nearest_mean, load_model, method_class, pretrained_weights
+from epass.engine.run import run
 from epass.errors import InputError
-from epass.experiment import build, check_recipe, look, predict
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
-from epass.models import answer_by_nearest_mean, load_model, method_class, pretrained_weights
 from epass.networks import Classifier
 from epass.recipe import Recipe, read_recipe
-from epass.running import run
 from epass.runs import load_run
 from epass.testing import difference
 from epass.testing.case import TinyBackbone
@@ -123,7 +124,7 @@ def test_a_pre_training_is_judged_by_nearest_means_and_its_weights_are_left_alon
     before = {name: value.clone() for name, value in experiment.progress.tensors().items()}
     judged = experiment.network
     assert difference(before, experiment.progress.tensors()) is None
-    features = look(judged, experiment.split.labeled, experiment.dataset, CPU).features
+    features = infer(judged, experiment.split.labeled, experiment.dataset, CPU).features
     mean = features[experiment.split.labeled.labels == 4].mean(0)
     torch.testing.assert_close(judged.head.weight[4], mean)
     net, _ = load_model(pretrained)

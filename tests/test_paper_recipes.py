@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from epass.data import long_tailed_counts
+from epass.engine.models import make_network
 from epass.methods import METHODS
-from epass.models import make_network
 from epass.recipe import arguments, read_recipe, recipe_families
 
 FAMILIES = recipe_families()

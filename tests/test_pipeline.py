@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from epass.bench import seconds_per_step
-from epass.experiment import Experiment, build
+from epass.engine.build import Experiment, build
+from epass.engine.timing import seconds_per_step
 from epass.method import Outcome
 from epass.methods import METHODS
 from epass.recipe import read_recipe

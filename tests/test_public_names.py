@@ -33,9 +33,9 @@ def test_a_star_import_brings_them_all() -> None:
 
 
 def test_a_public_name_is_the_thing_itself() -> None:
+    from epass.engine.run import run
     from epass.errors import InputError
     from epass.parts.projector import ProjectorEnsemble
-    from epass.running import run
 
     assert (epass.run, epass.InputError, epass.ProjectorEnsemble) == (run, InputError, ProjectorEnsemble)
 

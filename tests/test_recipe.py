@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from epass.augment import make_policies
+from epass.engine.build import check_recipe, data_settings, without
 from epass.errors import InputError
-from epass.experiment import check_recipe, data_settings, without
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
 from epass.networks import NETWORKS
 from epass.parts.projector import ProjectorEnsemble

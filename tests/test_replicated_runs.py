@@ -18,11 +18,11 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.multiprocessing.spawn import spawn
 
-from epass.distributed import rank, world_size
+from epass.engine.run import run
 from epass.errors import InputError, PeerError
-from epass.launch import agreeing
+from epass.machine.distributed import rank, world_size
+from epass.machine.launch import agreeing
 from epass.recipe import Recipe
-from epass.running import run
 from epass.train.checkpoint import checkpoints, read_checkpoint
 from epass.train.window import NotFiniteError
 

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from epass import running as module
 from epass.cli.plan import plan_facts, result_facts
 from epass.cli.settings import Request, compose
 from epass.data import Dataset, join, open_dataset
+from epass.engine import run as module
+from epass.engine.build import build, check_recipe, split_for
+from epass.engine.infer import predict
+from epass.engine.models import load_model
+from epass.engine.run import run
 from epass.errors import InputError
 from epass.evaluate import open_set_accuracy, score
-from epass.experiment import build, check_recipe, predict, split_for
-from epass.models import load_model
 from epass.recipe import Recipe, parse_recipe
-from epass.running import run
 from epass.runs import load_run
 
 CPU = torch.device("cpu")

@@ -110,7 +110,7 @@ def test_a_stopped_comparison_goes_on_from_the_step_where_it_was(tmp_path: Path,
 
 def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_path: Path) -> None:
     """Ctrl-C reaches every process of a terminal, SIGTERM only the first; two CPU workers stand in for two GPUs."""
-    both = "import epass.device as device; device.all_devices = lambda place: [place, place]"
+    both = "import epass.machine.device as device; device.all_devices = lambda place: [place, place]"
     code = f"{both}; from epass.cli import main; main()"
     line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "100000", "--device", "cpu")
     small = (

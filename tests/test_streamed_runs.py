@@ -22,11 +22,11 @@ from torch import Tensor
 
 from epass.check import leaks
 from epass.data import Lookahead, StreamedImages
+from epass.engine.build import Experiment, build
+from epass.engine.run import run
 from epass.errors import InputError
-from epass.experiment import Experiment, build
 from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
-from epass.running import run
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints
 from epass.train.recording import Overlap, Recorded

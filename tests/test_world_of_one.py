@@ -11,12 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from epass.device import choose_device
-from epass.experiment import build
-from epass.launch import join
+from epass.engine.build import build
+from epass.engine.run import run
+from epass.machine.device import choose_device
+from epass.machine.launch import join
 from epass.parts.statistics import SharedBatchNorm
 from epass.recipe import Recipe
-from epass.running import run
 
 pytestmark = pytest.mark.distributed
 

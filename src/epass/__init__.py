@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .data import DATASETS, Dataset, from_arrays, from_huggingface, open_dataset
+    from .engine.build import build
+    from .engine.models import load_model
+    from .engine.run import run
     from .errors import InputError
     from .evaluate import score
-    from .experiment import build
     from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
     from .methods import METHODS
-    from .models import load_model
     from .networks import NETWORKS, Classifier, make_network, predict_jointly
     from .parts.projector import ProjectorEnsemble
     from .recipe import Recipe, read_recipe
-    from .running import run
     from .runs import load_run
     from .testing import check_method
 
@@ -57,14 +57,14 @@ _ROOMS = {
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "open_dataset"),
     "errors": ("InputError",),
     "evaluate": ("score",),
-    "experiment": ("build",),
+    "engine.build": ("build",),
+    "engine.models": ("load_model",),
+    "engine.run": ("run",),
     "method": ("Batch", "Method", "Outcome", "Problem", "PseudoLabels", "Views"),
     "methods": ("METHODS",),
-    "models": ("load_model",),
     "networks": ("NETWORKS", "Classifier", "make_network", "predict_jointly"),
     "parts.projector": ("ProjectorEnsemble",),
     "recipe": ("Recipe", "read_recipe"),
-    "running": ("run",),
     "runs": ("load_run",),
     "testing": ("check_method",),
 }

@@ -214,14 +214,14 @@ def test_a_plan_trains_and_writes_nothing(shown: tuple[Path, Answer], epass: Epa
 def test_a_run_that_fails_leaves_a_gap(
     made_up: Path, epass: Epass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epass.running import run
+    from epass.engine.run import run
 
     def trip(recipe: Any, *arguments: Any, **others: Any) -> Any:
         if recipe.method["name"] == "uda":
             raise RuntimeError("tripped")
         return run(recipe, *arguments, **others)
 
-    monkeypatch.setattr("epass.running.run", trip)
+    monkeypatch.setattr("epass.engine.run.run", trip)
     flags = ("--root", made_up / "data", "--columns", "tiny-40", "--only", "uda,simmatch", "--out", tmp_path / "out")
     answer = epass("reproduce", "classic", "--scale", "0.0001", *flags)
     assert answer.code == 1
@@ -235,14 +235,14 @@ def test_a_run_that_fails_leaves_a_gap(
 def test_a_stop_keeps_what_there_is(
     made_up: Path, epass: Epass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epass.running import run
+    from epass.engine.run import run
 
     def stop(recipe: Any, *arguments: Any, **others: Any) -> Any:
         if recipe.method["name"] == "simmatch":
             raise KeyboardInterrupt
         return run(recipe, *arguments, **others)
 
-    monkeypatch.setattr("epass.running.run", stop)
+    monkeypatch.setattr("epass.engine.run.run", stop)
     flags = ("--root", made_up / "data", "--columns", "tiny-40", "--out", tmp_path / "out")
     answer = epass("reproduce", "classic", "--scale", "0.0001", *flags)
     assert answer.code == 130

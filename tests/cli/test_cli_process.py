@@ -70,7 +70,7 @@ def test_freed_memory_is_kept_where_there_is_glibc() -> None:
     # in a process of its own: it cannot be undone
     script = """
 import platform
-from epass.cpu import keep_freed_memory
+from epass.machine.cpu import keep_freed_memory
 
 assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
 if platform.libc_ver()[0] == "glibc":

@@ -20,9 +20,9 @@ from calling import Answer, Epass, call
 from epass.cli.compare import compare
 from epass.cli.contenders import Contender, parse_contenders, parse_methods, recipes_for, settings_by_method
 from epass.cli.settings import Request, starting_recipe
+from epass.engine.build import takes_projector
 from epass.errors import InputError
 from epass.evaluate import paired_interval
-from epass.experiment import takes_projector
 from epass.method import Batch, Outcome
 from epass.methods import METHODS
 from epass.methods.fixmatch import FixMatch
@@ -332,7 +332,7 @@ def test_a_loss_that_is_no_number_is_a_failure_like_any_other(epass: Epass) -> N
 
 @pytest.mark.usefixtures("no_page")
 def test_interrupted_it_says_how_to_go_on_and_keeps_what_is_done(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass import running
+    from epass.engine import run as running
 
     def interrupted(recipe: Recipe, *arguments: Any, **named: Any) -> Iterator[Any]:
         for report in run(recipe, *arguments, **named):

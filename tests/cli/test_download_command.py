@@ -10,7 +10,7 @@ from calling import Epass
 from rich.console import Console
 
 from epass.cli.progress import downloading
-from epass.data.download import SOURCES, RemoteFile, Source
+from epass.data.read.download import SOURCES, RemoteFile, Source
 from owner import Owner, serving
 
 BODY = b"pixels" * 1000

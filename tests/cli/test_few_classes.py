@@ -12,9 +12,10 @@ from calling import Epass
 from PIL import Image
 from sklearn import metrics
 
-from epass.data.arrays import from_arrays
+from epass.data.read.arrays import from_arrays
+from epass.engine.build import build
+from epass.engine.infer import predict
 from epass.evaluate import score
-from epass.experiment import build, predict
 from epass.methods import METHODS
 from epass.recipe import arguments, read_recipe
 

@@ -198,14 +198,14 @@ def test_strategies_print_their_cells(epass: Epass, tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_leaves_a_gap(epass: Epass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass.running import run
+    from epass.engine.run import run
 
     def trip(recipe: Any, *arguments: Any, **others: Any) -> Any:
         if recipe.projector.get("combine") == "sum":
             raise RuntimeError("tripped")
         return run(recipe, *arguments, **others)
 
-    monkeypatch.setattr("epass.running.run", trip)
+    monkeypatch.setattr("epass.engine.run.run", trip)
     answer = epass("reproduce", "strategies", "--scale", "0.0001", "--out", tmp_path / "out")
     assert answer.code == 1
     assert "2 of 6 runs failed (comatch+3-sum-0, simmatch+3-sum-0)" in answer.err
@@ -214,14 +214,14 @@ def test_a_run_that_fails_leaves_a_gap(epass: Epass, tmp_path: Path, monkeypatch
 
 
 def test_a_stop_keeps_what_there_is(epass: Epass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass.running import run
+    from epass.engine.run import run
 
     def stop(recipe: Any, *arguments: Any, **others: Any) -> Any:
         if recipe.projector.get("combine") == "sum":
             raise KeyboardInterrupt
         return run(recipe, *arguments, **others)
 
-    monkeypatch.setattr("epass.running.run", stop)
+    monkeypatch.setattr("epass.engine.run.run", stop)
     out = tmp_path / "out"
     answer = epass("reproduce", "strategies", "--scale", "0.0001", "--out", out)
     assert answer.code == 130

@@ -203,7 +203,7 @@ def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch:
     def full(*_: object, **__: object) -> float:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("epass.bench.seconds_per_step", full)
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", full)
     answer = epass("train", "--recipe", "tiny.toml", "--out", "full")
 
     assert (answer.code, answer.out) == (2, "")

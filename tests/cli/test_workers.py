@@ -21,7 +21,7 @@ from epass.cli.progress import overall
 from epass.cli.stopping import Stop
 from epass.cli.workers import News, describe_end, train_apart, train_here, work
 from epass.data import open_dataset
-from epass.device import all_devices
+from epass.machine.device import all_devices
 from epass.recipe import Recipe, read_recipe
 from epass.runs import load_run
 
@@ -72,7 +72,7 @@ def test_a_run_that_fails_and_a_process_that_dies_do_not_stop_the_others(tmp_pat
 
 @pytest.mark.slow
 def test_a_comparison_on_two_devices(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epass.device.all_devices", lambda place: [place, place])
+    monkeypatch.setattr("epass.machine.device.all_devices", lambda place: [place, place])
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)
     line = ("compare", "digits", "--methods", "pi_model", "--seeds", "1", "--steps", "3", "--set", "net.width=4")
 

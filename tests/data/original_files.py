@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from epass.data.formats.cifar import CIFAR10_BINARY, CIFAR10_PYTHON, CIFAR100_BINARY, CIFAR100_PYTHON, Cifar
-from epass.data.formats.layout import File
+from epass.data.read.formats.cifar import CIFAR10_BINARY, CIFAR10_PYTHON, CIFAR100_BINARY, CIFAR100_PYTHON, Cifar
+from epass.data.read.formats.layout import File
 
 VERSIONS = {
     "cifar10-python": CIFAR10_PYTHON,

@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 
 from epass.data import Dataset, cache, open_dataset
-from epass.data.cache import cache_folder
-from epass.data.decode import decode
+from epass.data.read.cache import cache_folder
+from epass.data.read.decode import decode
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ class Reader:
             self.decoded += 1
             return decode(image, size)
 
-        monkeypatch.setattr("epass.data.decode.decode", count)
+        monkeypatch.setattr("epass.data.read.decode.decode", count)
 
     def __call__(self, path: Path, **settings: int) -> tuple[Dataset, int]:
         self.decoded = 0

@@ -10,7 +10,7 @@ import originals
 import pytest
 
 from epass.data import Dataset
-from epass.data.formats import eurosat, imagenet, semi_aves, stl10, svhn
+from epass.data.read.formats import eurosat, imagenet, semi_aves, stl10, svhn
 from epass.errors import InputError
 
 READERS: dict[str, tuple[ModuleType, Callable[[Path], object], Callable[[Path], Dataset]]] = {

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from epass.data import open_dataset
-from epass.data.decode import DECODER, Packed, decode, decode_all
+from epass.data.read.decode import DECODER, Packed, decode, decode_all
 
 
 def pixel(path: Path) -> list[int]:
@@ -120,7 +120,9 @@ def test_a_large_photo_that_is_decoded_coarsely_is_no_bomb(tmp_path: Path, monke
 
 def test_images_are_asked_for_only_as_threads_get_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr("epass.data.decode.decode", lambda image, size: torch.zeros(3, size, size, dtype=torch.uint8))
+    monkeypatch.setattr(
+        "epass.data.read.decode.decode", lambda image, size: torch.zeros(3, size, size, dtype=torch.uint8)
+    )
     asked: list[int] = []
     ahead: list[int] = []
 
@@ -141,7 +143,7 @@ def test_the_first_damaged_image_ends_the_reading(refused, tmp_path: Path, monke
         seen.append(str(image))
         return decode(image, size)
 
-    monkeypatch.setattr("epass.data.decode.decode", watch)
+    monkeypatch.setattr("epass.data.read.decode.decode", watch)
     with refused("'0' cannot be read (not an image)"):
         decode_all([(number, Packed(str(number), b"none")) for number in range(50)], 50, 8)
     assert len(seen) < 10

@@ -16,9 +16,9 @@ import pytest
 import torch
 from PIL import Image
 
-from epass.data.decode import decode
-from epass.data.decoding import DecodingProcess
-from epass.data.streaming import THREADS_DO, Files, Mapped, StreamedImages, Workers
+from epass.data.read.decode import decode
+from epass.data.read.decode_processes import DecodingProcess
+from epass.data.stream.disk import THREADS_DO, Files, Mapped, StreamedImages, Workers
 
 Refused = Callable[..., AbstractContextManager[None]]
 SIZE = 8
@@ -117,7 +117,7 @@ def test_closing_ends_the_processes_and_the_next_image_starts_them_again(images:
 ORPHAN = """
 import os, sys, torch
 from pathlib import Path
-from epass.data.streaming import Files, StreamedImages, Workers
+from epass.data.stream.disk import Files, StreamedImages, Workers
 images = StreamedImages(Files([Path(sys.argv[1])], 8), torch.arange(1), torch.zeros(1), Workers(1, processes=True))
 images.take(torch.tensor([0]))
 print(images.workers._started[0]._process.pid, flush=True)

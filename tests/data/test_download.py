@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from epass.data import open_dataset
-from epass.data.download import SOURCES, RemoteFile, Source, contents, download, is_filled
+from epass.data.read.download import SOURCES, RemoteFile, Source, contents, download, is_filled
 from owner import Owner, serving
 
 Refused = Callable[..., AbstractContextManager[None]]

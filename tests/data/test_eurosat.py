@@ -4,7 +4,7 @@ import pytest
 from originals import EUROSAT, photo
 from originals import eurosat as write
 
-from epass.data.formats import eurosat
+from epass.data.read.formats import eurosat
 
 
 @pytest.fixture

@@ -160,8 +160,8 @@ def test_without_labeled_views_no_labeled_image_is_taken() -> None:
 
 
 def on_rank(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
-    monkeypatch.setattr("epass.data.feed.rank", lambda: rank)
-    monkeypatch.setattr("epass.data.feed.world_size", lambda: world)
+    monkeypatch.setattr("epass.data.stream.feed.rank", lambda: rank)
+    monkeypatch.setattr("epass.data.stream.feed.world_size", lambda: world)
 
 
 def test_ranks_together_see_the_batch_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

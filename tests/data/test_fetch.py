@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from epass.data import fetch as engine
-from epass.data.fetch import ATTEMPTS, RemoteFile, fetch
+from epass.data.read.fetch import ATTEMPTS, RemoteFile, fetch
 from owner import Owner, serving
 
 BODY = random.Random(0).randbytes(700_000)  # more than two reads

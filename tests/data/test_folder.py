@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from epass.data import Images, open_dataset
-from epass.data.decode import decode
+from epass.data.read.decode import decode
 
 
 def write(path: Path, color: object = (200, 100, 50), size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
@@ -103,7 +103,7 @@ def test_images_are_decoded_by_several_threads(parts: Path, monkeypatch: pytest.
             together.wait()
         return decode(path, image_size)
 
-    monkeypatch.setattr("epass.data.decode.decode", wait)
+    monkeypatch.setattr("epass.data.read.decode.decode", wait)
     assert gray(open_dataset(str(parts)).train) == [1, 0, 2, 3, 5, 4, 6]
 
 

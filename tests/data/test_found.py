@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from epass.data import FoundImages, find_images
-from epass.data.decode import decode
+from epass.data.read.decode import decode
 from epass.errors import InputError
 
 NAMES = ["a.png", "deep/c.JPG", "deep/down/b.png", "z.png"]

@@ -7,7 +7,7 @@ from originals import ILSVRC, WNIDS, mat, numbers, photo, random_pixels, table, 
 from originals import imagenet as write
 
 from epass.data import StreamedImages, open_dataset
-from epass.data.formats import imagenet, photos
+from epass.data.read.formats import imagenet, photos
 
 KIT = "ILSVRC2012_devkit_t12/data"
 TRUTH = f"{KIT}/ILSVRC2012_validation_ground_truth.txt"

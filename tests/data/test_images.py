@@ -5,7 +5,7 @@ from PIL import Image
 
 from epass.data import Images, join
 from epass.data.dataset import channel_statistics
-from epass.data.resize import resize
+from epass.data.read.resize import resize
 
 
 def images(*labels: int) -> Images:
@@ -53,7 +53,7 @@ def test_statistics_of_constant_images_do_not_divide_by_zero() -> None:
 
 
 def test_resize_cuts_the_middle_and_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epass.data.resize._CHUNK", 2)
+    monkeypatch.setattr("epass.data.read.resize._CHUNK", 2)
     wide = torch.zeros(5, 1, 16, 32, dtype=torch.uint8)
     wide[..., 8:24] = torch.tensor([10, 20, 30, 40, 50], dtype=torch.uint8)[:, None, None, None]
     small = resize(wide, 8)

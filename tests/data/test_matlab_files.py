@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from originals import compressed, element, mat, matrix, numbers, random_pixels, table, text
 
-from epass.data.formats.matlab import Variable, list_variables
+from epass.data.read.formats.matlab import Variable, list_variables
 
 
 def whole(variable: Variable, block: int = 7) -> np.ndarray:

@@ -15,9 +15,9 @@ import torch
 from original_files import IMAGES, VERSIONS, idx, photos, pickled, text, tiny, write_cifar, write_idx
 
 from epass.data import FORMATS, open_dataset
-from epass.data.formats import closest, medmnist, recognize
-from epass.data.formats import idx as idx_files
-from epass.data.formats.layout import File, Format, md5
+from epass.data.read.formats import closest, medmnist, recognize
+from epass.data.read.formats import idx as idx_files
+from epass.data.read.formats.layout import File, Format, md5
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -257,7 +257,7 @@ def small_medmnist(monkeypatch: pytest.MonkeyPatch):
     entries = [replace(entry, train=6, test=3) for entry in medmnist.MEDMNIST]
     formats = [Format(entry.name, medmnist._layout(entry.name), entry.find, entry.read) for entry in entries]
     others = [entry for entry in FORMATS if entry.name not in {entry.name for entry in entries}]
-    monkeypatch.setattr("epass.data.formats.FORMATS", (*others, *formats))
+    monkeypatch.setattr("epass.data.read.formats.FORMATS", (*others, *formats))
 
 
 def write_npz(path: Path, side: int = 28, channels: tuple[int, ...] = (), labels: int = 1) -> dict[str, np.ndarray]:

@@ -13,8 +13,8 @@ import pytest
 from original_files import VERSIONS, tiny, write_cifar, write_idx
 
 from epass.data import Dataset
-from epass.data.formats.idx import OTHER
-from epass.data.formats.medmnist import MedMnist
+from epass.data.read.formats.idx import OTHER
+from epass.data.read.formats.medmnist import MedMnist
 from epass.errors import InputError
 
 ROUNDS = 60

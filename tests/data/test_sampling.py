@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from epass.data import Order, Shuffle
-from epass.data.sampling import fold
+from epass.data.stream.sampling import fold
 
 SIZES = [(40, 64), (3, 64), (1, 5), (1000, 7), (64, 64), (50, 1)]
 

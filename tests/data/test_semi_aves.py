@@ -4,7 +4,7 @@ import pytest
 from originals import photo
 from originals import semi_aves as write
 
-from epass.data.formats import semi_aves
+from epass.data.read.formats import semi_aves
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from epass.data import Dataset, Images, Split, divide, open_dataset, split_text
-from epass.data.split_file import SAMPLED, fingerprint
+from epass.data.split.split_file import SAMPLED, fingerprint
 
 LABELS = np.random.default_rng(1).permutation(np.repeat([0, 1, 2, -1], [20, 11, 14, 9]))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from epass.data import Dataset, Images, Protocol, Split, balanced_split, divide, open_set_labels
-from epass.experiment import data_settings
+from epass.engine.build import data_settings
 from epass.recipe import arguments
 
 

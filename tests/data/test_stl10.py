@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from originals import stl10 as write
 
-from epass.data.formats import stl10
+from epass.data.read.formats import stl10
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from epass.augment import make_policies
 from epass.data import Dataset, Feed, Images, ImageSource, Lookahead, StreamedImages, join, open_dataset, streaming
-from epass.data.streaming import Files, Mapped, Workers, default_workers
+from epass.data.stream.disk import Files, Mapped, Workers, default_workers
 from epass.method import Batch, Views
 
 Refused = Callable[..., AbstractContextManager[None]]

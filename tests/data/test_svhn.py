@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from originals import mat, numbers, random_pixels, svhn_file
 
-from epass.data.formats import svhn
+from epass.data.read.formats import svhn
 
 
 def test_images_labels_and_facts(tmp_path: Path) -> None:

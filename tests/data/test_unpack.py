@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from epass.data import unpack as module
-from epass.data.unpack import is_archive, unpack
+from epass.data.read.unpack import is_archive, unpack
 
 Refused = Callable[..., AbstractContextManager[None]]
 Write = Callable[[Path, dict[str, bytes]], Path]

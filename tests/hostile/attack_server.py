@@ -28,8 +28,8 @@ def main() -> None:
     import epass.check
     import epass.cli
     import epass.data
-    import epass.experiment
-    import epass.models
+    import epass.engine.build
+    import epass.engine.models
     import epass.report  # noqa: F401
 
     PIL.Image.init()

@@ -13,8 +13,8 @@ import pytest
 from hostile_files import png, special, tarred, zip_bomb, zipped
 from hostile_world import World
 
-from epass.data.archives import FEW
-from epass.data.unpack import unpack
+from epass.data.read.archives import FEW
+from epass.data.read.unpack import unpack
 from epass.errors import InputError
 
 GOOD = {"photos/cat/1.png": png(10, 10), "photos/dog/1.png": png(11, 11)}

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-import epass.data.fetch
-from epass.data.fetch import RemoteFile, _NoDowngrade, fetch
+import epass.data.read.fetch
+from epass.data.read.fetch import RemoteFile, _NoDowngrade, fetch
 from epass.errors import InputError
 
 Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
@@ -97,7 +97,7 @@ def test_redirects_in_a_circle_end(serve: Serve, home: Path) -> None:
 def test_a_body_without_an_end_is_given_up(
     serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
 ) -> None:
-    monkeypatch.setattr(epass.data.fetch, "LARGEST_UNSTATED", 2**20)
+    monkeypatch.setattr(epass.data.read.fetch, "LARGEST_UNSTATED", 2**20)
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -106,7 +106,7 @@ def test_a_body_without_an_end_is_given_up(
             request.wfile.write(bytes(2**16))
 
     refuse(serve(answer), home, "does not end" if size is None else "has the checksum", size)
-    assert sum(path.stat().st_size for path in home.iterdir()) <= 2**20 + epass.data.fetch.CHUNK
+    assert sum(path.stat().st_size for path in home.iterdir()) <= 2**20 + epass.data.read.fetch.CHUNK
 
 
 @pytest.mark.parametrize("length", [str(2**60), "5000000000"])

@@ -14,7 +14,7 @@ from hostile_files import chunk, photos, pipe, png, tiff, zipped
 from hostile_world import World
 from PIL import Image
 
-from epass.data.decode import FORMATS, Packed
+from epass.data.read.decode import FORMATS, Packed
 from epass.errors import InputError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(canary) (w) file closefile\nshowpage\n%%EOF\n"
@@ -139,7 +139,7 @@ def test_a_name_that_is_no_text(world: World) -> None:
 
 
 def test_lazy_images_of_other_libraries_start_no_program() -> None:
-    from epass.data.huggingface import _pixels
+    from epass.data.read.huggingface import _pixels
 
     with pytest.raises(InputError, match="EPS files are not decoded"):
         _pixels(Image.open(io.BytesIO(EPS)), "train[0]", 32)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epass.distributed import mean_over_ranks
+from epass.machine.distributed import mean_over_ranks
 from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.abc_wrapper import ABC

@@ -10,7 +10,7 @@ import pytest
 
 from epass.cli.benchmarks import Asked, recipe_of
 from epass.cli.reproduce import BENCHMARKS
-from epass.experiment import check_recipe
+from epass.engine.build import check_recipe
 from epass.methods import WRAPPERS
 from epass.recipe import read_recipe
 from epass.reproduce import on_other_data, paper_table, read_benchmark

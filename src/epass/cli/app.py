@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cpu import prepare_cpu
 from ..errors import InputError
-from ..launch import has_joined, leaving, speaks
+from ..machine.cpu import prepare_cpu
+from ..machine.launch import has_joined, leaving, speaks
 from .bench import bench
 from .check import check
 from .compare import COMPARISONS, compare

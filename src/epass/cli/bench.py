@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
-    from ..experiment import Experiment
+    from ..engine.build import Experiment
 
 STEPS = 2**20  # the published schedule: where there is CUDA, a run of this length is compiled
 LABELS_PER_CLASS = 4  # only the memory of a method that remembers labeled images depends on it
@@ -86,8 +86,8 @@ def bench(
     if data is not None and classes is not None:
         raise InputError(f"'{data}' has its own classes: leave out --classes, which is for random pixels.")
 
-    from ..bench import measure
-    from ..device import choose_device
+    from ..engine.timing import measure
+    from ..machine.device import choose_device
 
     place, console = choose_device(device), screen()
     recipe = Recipe(
@@ -116,11 +116,11 @@ def prepare(
     """The objects to time, once the recipe is known to work: few labels, no test set."""
     import torch
 
-    from ..bench import noise
     from ..data import open_dataset
-    from ..experiment import build, check_recipe
+    from ..engine.build import build, check_recipe
+    from ..engine.models import takes_projector
+    from ..engine.timing import noise
     from ..methods import METHODS
-    from ..models import takes_projector
 
     check_recipe(recipe)
     if recipe.projector is None and takes_projector(METHODS[recipe.method["name"]]):

@@ -95,7 +95,7 @@ def fill(asked: Asked, dry_run: bool, as_json: bool) -> None:
 
 def train_jobs(table: Benchmark, jobs: Sequence[Job], asked: Asked, out: Path, as_json: bool) -> None:
     """Column by column, with the table in files as it grows."""
-    from ..device import choose_device
+    from ..machine.device import choose_device
 
     place = choose_device(asked.device)
     console = Console(quiet=True) if as_json else screen()
@@ -127,7 +127,7 @@ def train_jobs(table: Benchmark, jobs: Sequence[Job], asked: Asked, out: Path, a
 
 def plan_job(trial: Trial, seed: int, asked: Asked, out: Path) -> Job:
     """The recipe of a run, and whether it is done or cannot be."""
-    from ..experiment import check_recipe
+    from ..engine.build import check_recipe
     from ..reproduce import Gap
 
     job = Job(trial, seed, out / f"{trial.name}-{seed}")
@@ -167,7 +167,7 @@ def recipe_of(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Recipe:
 
 def find_data(name: str, own: str, root: Path) -> Path | None:
     """The files of a data set: where `epass download` puts them, or under the name that its recipe has for them."""
-    from ..data.download import contents
+    from ..data.read.download import contents
 
     for place in (root.expanduser() / name, root.expanduser() / own, Path(own)):
         if place.is_file():
@@ -179,7 +179,7 @@ def find_data(name: str, own: str, root: Path) -> Path | None:
 
 def absent(name: str, root: Path) -> str:
     """How to get a data set that is not there."""
-    from ..data.download import SOURCES
+    from ..data.read.download import SOURCES
 
     if name not in SOURCES:
         return f"{name} is not here: put its original files into {root / name} (see `epass datasets`)"
@@ -199,7 +199,7 @@ def obstacles(table: Benchmark, asked: Asked, recipes: Sequence[Recipe]) -> list
 def by_column(jobs: Sequence[Job], asked: Asked, console: Console) -> Iterator[tuple[str, Dataset, list[Job]]]:
     """The runs of each column that can be trained, with its data set, of which one at a time is open."""
     from ..data import open_dataset
-    from ..experiment import reading_settings
+    from ..engine.build import reading_settings
     from ..reproduce import Gap
 
     opened: tuple[object, Dataset] | None = None
@@ -228,8 +228,8 @@ def by_column(jobs: Sequence[Job], asked: Asked, console: Console) -> Iterator[t
 
 def refuse_splits(jobs: Sequence[Job], dataset: Dataset) -> None:
     """Note which runs ask for labels that the data set does not have; runs of one column mostly ask alike."""
-    from ..experiment import split_for
-    from ..models import method_class
+    from ..engine.build import split_for
+    from ..engine.models import method_class
     from ..reproduce import Gap
 
     answers: dict[str, Gap | None] = {}

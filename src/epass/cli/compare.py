@@ -103,8 +103,8 @@ def compare(
     are several GPUs, each trains one run at a time.
     """
     from ..data import open_dataset
-    from ..device import choose_device
-    from ..experiment import reading_settings, split_for
+    from ..engine.build import reading_settings, split_for
+    from ..machine.device import choose_device
     from ..report import comparison_record
 
     request = Request(data=data, net=net, labels=labels, steps=steps, settings=tuple(settings or ()))
@@ -153,7 +153,7 @@ def compare(
 
 def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
     """Refuse folders that hold something else, before anything is trained."""
-    from ..running import check_same
+    from ..engine.run import check_same
 
     if out.exists() and not out.is_dir():
         raise InputError(f"'{out}' is a file; the runs need a folder: choose another one with --out.")
@@ -179,7 +179,7 @@ def train_all(
     after_each: Callable[[Mapping[Path, str]], object],
 ) -> dict[Path, str]:
     """Train what is not finished, and let `after_each` keep tables up to date; returns why runs failed."""
-    from ..device import all_devices
+    from ..machine.device import all_devices
 
     try:
         with stop_signals() as stop:

@@ -56,8 +56,8 @@ def parse_contenders(methods: str, projectors: str | None = None, strategies: st
 
 def parse_methods(text: str, sizes: Sequence[int] = ()) -> list[Contender]:
     """The methods, each with its projectors; `sizes` are those of the methods that do not say it, else 1."""
+    from ..engine.models import takes_projector
     from ..methods import METHODS
-    from ..models import takes_projector
 
     def plain(name: str, default: Sequence[int]) -> list[Contender]:
         choices = (sizes or default) if takes_projector(METHODS[name]) else (None,)
@@ -89,7 +89,7 @@ def parse_sizes(text: str | None) -> list[int]:
 
 def parse_strategies(text: str | None) -> list[str]:
     """`mean,concat`: ways to combine projectors."""
-    from ..models import STRATEGIES
+    from ..engine.models import STRATEGIES
 
     words = words_of("mean" if text is None else text)
     if not words:
@@ -107,15 +107,15 @@ def words_of(text: str) -> list[str]:
 
 def embedding_methods() -> list[str]:
     """The methods that take projectors."""
+    from ..engine.models import takes_projector
     from ..methods import METHODS
-    from ..models import takes_projector
 
     return [name for name, cls in METHODS.items() if takes_projector(cls)]
 
 
 def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) -> dict[Contender, Recipe]:
     """The recipe of every contender; refuses what cannot work or would not be a comparison."""
-    from ..experiment import check_recipe
+    from ..engine.build import check_recipe
 
     fitting_settings = settings_by_method(request.settings, contenders)
     found: dict[Contender, Recipe] = {}
@@ -147,8 +147,8 @@ def strategy_setting(contender: Contender) -> list[str]:
 
 def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]]:
     """The `--set` texts for each method: `method.*` and `projector.*` go only to those that have the key."""
+    from ..engine.models import takes_projector
     from ..methods import METHODS
-    from ..models import takes_projector
 
     known = {name: {f"method.{key}" for key in arguments(METHODS[name])} for name, *_ in contenders}
     found: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..cpu import keep_freed_memory
+from ..machine.cpu import keep_freed_memory
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder, load_run
 from .progress import overall
@@ -42,7 +42,7 @@ def demo(
     Needs no download and no GPU. Trains without and with the unlabeled images, with one projector and with three.
     """
     from ..data import open_dataset
-    from ..experiment import check_recipe, split_for
+    from ..engine.build import check_recipe, split_for
 
     console = screen()
     recipes = {
@@ -119,7 +119,7 @@ def train_one(recipe: Recipe, folder: Path) -> None:
     keep_freed_memory()
     import torch
 
-    from ..running import run
+    from ..engine.run import run
 
     torch.set_num_threads(1)
     for _ in run(recipe, folder, device="cpu", force=True, command="epass demo"):

@@ -27,8 +27,8 @@ def download(
 
     [cyan]epass download stl10 --to /datasets[/]   into /datasets/stl10
     """
-    from ..data.download import SOURCES, contents, is_filled
-    from ..data.download import download as download_from_owner
+    from ..data.read.download import SOURCES, contents, is_filled
+    from ..data.read.download import download as download_from_owner
 
     console = screen()
     if name is None:

@@ -42,10 +42,10 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Test a trained model, on the run's own test images or on other ones."""
-    from ..device import choose_device
+    from ..engine.infer import predict
+    from ..engine.models import load_model
     from ..evaluate import score
-    from ..experiment import predict
-    from ..models import load_model
+    from ..machine.device import choose_device
 
     place = choose_device(device)
     net, model = load_model(run)
@@ -70,7 +70,7 @@ def say(name: str, value: float) -> str:
 def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, ImageSource]:
     """The test images that the run itself was tested on."""
     from ..data import open_dataset
-    from ..experiment import reading_settings, split_for
+    from ..engine.build import reading_settings, split_for
 
     recipe = read_recipe(str(run / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=progress)

@@ -63,7 +63,7 @@ def methods(
 
 def method_facts(cls: type[Any], kind: str) -> dict[str, Any]:
     """What a method's file says about it, and what can be seen when it is built; None is up to the wrapped method."""
-    from ..models import memory_per_image, takes_projector
+    from ..engine.models import memory_per_image, takes_projector
 
     title = first_line(inspect.getdoc(inspect.getmodule(cls)))
     paper = PAPER.fullmatch(title)

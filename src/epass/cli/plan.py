@@ -10,15 +10,15 @@ from .screen import duration, percent
 from .settings import describe_recipe
 
 if TYPE_CHECKING:
-    from ..experiment import Experiment
+    from ..engine.build import Experiment
 
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
 def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, done: int = 0) -> dict[str, str]:
     """The plan of a run, by name; `done` steps of it were made earlier."""
-    from ..device import choose_precision
-    from ..distributed import world_size
+    from ..machine.device import choose_precision
+    from ..machine.distributed import world_size
     from ..networks import count_parameters
 
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset

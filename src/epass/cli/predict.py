@@ -70,8 +70,8 @@ def predict(
     check_table(out, images)
 
     from ..data import find_images
-    from ..device import choose_device
-    from ..models import load_model
+    from ..engine.models import load_model
+    from ..machine.device import choose_device
     from ..runs import load_run
 
     place = choose_device(device)
@@ -110,7 +110,7 @@ def name_all(
 ) -> tuple[list[Answer], dict[str, str]]:
     """What the model says about the images that can be read, in the order of their names, and why others cannot."""
     from ..data import Normalization
-    from ..experiment import predict as ask
+    from ..engine.infer import predict as ask
 
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
     answers: dict[int, Answer] = {}

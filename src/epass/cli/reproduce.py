@@ -148,8 +148,8 @@ for table, summary in BENCHMARKS.items():
 def train_table(name: str, data: str, scale: float, seeds: int, out: Path | None, device: str, as_json: bool) -> None:
     """Train every cell of an ablation, or go on with it, and show the table."""
     from ..data import open_dataset
-    from ..device import choose_device
-    from ..experiment import check_recipe, reading_settings, split_for
+    from ..engine.build import check_recipe, reading_settings, split_for
+    from ..machine.device import choose_device
     from ..reproduce import ablation, obstacles, paper_table, variants
 
     check_scale(scale)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..launch import speaks
+from ..machine.launch import speaks
 from ..untrusted import printable
 
 LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file

@@ -51,7 +51,7 @@ def starting_recipe(request: Request) -> Recipe:
 
 def compose(request: Request, recipe: Recipe) -> Recipe:
     """`recipe` with the flags on top of it, and `--set` on top of these."""
-    from ..models import method_class, takes_projector
+    from ..engine.models import method_class, takes_projector
 
     if checked_method(request) not in (None, recipe.method.get("name")):
         # the settings of one method mean nothing to another
@@ -101,7 +101,7 @@ def checked_method(request: Request) -> str | None:
 
 def as_pretrained(recipe: Recipe, folder: str) -> Recipe:
     """Start from the weights of a pre-training, with its network and, where the method has one, its projector."""
-    from ..models import method_class, takes_projector
+    from ..engine.models import method_class, takes_projector
 
     earlier = load_run(folder)
     projector = recipe.projector

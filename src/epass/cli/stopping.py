@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ..launch import is_one_of_several
+from ..machine.launch import is_one_of_several
 
 
 class Terminated(KeyboardInterrupt):
@@ -24,7 +24,7 @@ class Stop:
         self.parent: int | None = None
         self.agree: Callable[[float], float] = lambda code: code
         if is_one_of_several():
-            from ..distributed import largest_over_ranks
+            from ..machine.distributed import largest_over_ranks
 
             self.parent, self.agree = os.getppid(), largest_over_ranks
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
-from ..launch import agreeing, cause, is_one_of_several, join, restarts, speaks, start_processes
 from ..loggers import Logger, logged, make_loggers
+from ..machine.launch import agreeing, cause, is_one_of_several, join, restarts, speaks, start_processes
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
 from .flags import (
@@ -53,7 +53,7 @@ from .settings import (
 from .stopping import Stop, exit_code, stop_signals
 
 if TYPE_CHECKING:
-    from ..experiment import Experiment
+    from ..engine.build import Experiment
 
 TRAINING_SHARE = 0.9  # of a time budget; the rest is for tests and files
 
@@ -160,7 +160,7 @@ def carry_out(
     if resume and force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
     share_out(devices, device)
-    from ..distributed import of_first_rank, on_first_rank
+    from ..machine.distributed import of_first_rank, on_first_rank
 
     place = join(device)
     if restarts():
@@ -239,8 +239,8 @@ def recipe_of(folder: Path | None) -> Recipe:
 
 def check(recipe: Recipe, home: RunFolder, resume: bool, force: bool) -> None:
     """Refuse what cannot work before anything is read, built or written."""
-    from ..experiment import check_recipe
-    from ..running import check_same
+    from ..engine.build import check_recipe
+    from ..engine.run import check_same
 
     if home.path.exists() and not (home.exists() and (resume or force)):
         home.create(force=False)  # changes nothing in a folder that is there: says why this one cannot be used
@@ -256,10 +256,10 @@ def prepare(
     request: Request, base: Recipe, device: str, seconds: float | None, allow_leak: bool, console: Console
 ) -> tuple[Experiment, float]:
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
-    from ..bench import seconds_per_step
     from ..data import open_dataset
-    from ..device import choose_device
-    from ..experiment import build, reading_settings
+    from ..engine.build import build, reading_settings
+    from ..engine.timing import seconds_per_step
+    from ..machine.device import choose_device
 
     recipe, place = compose(request, base), choose_device(device)
     with agreeing():
@@ -307,7 +307,7 @@ def follow(
     stop: Stop,
 ) -> None:
     """Train and show how it goes."""
-    from ..running import run
+    from ..engine.run import run
     from ..train.window import NotFiniteError
 
     reports = run(

@@ -16,8 +16,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..cpu import keep_freed_memory
 from ..errors import InputError
+from ..machine.cpu import keep_freed_memory
 from ..recipe import Recipe
 from .settings import fitting
 from .stopping import Stop, Terminated, stop_signals
@@ -72,8 +72,8 @@ def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.devic
     """Start a run or go on with it, and yield the steps done."""
     import torch
 
-    from ..experiment import build
-    from ..running import run
+    from ..engine.build import build
+    from ..engine.run import run
 
     if place.type == "cuda":
         if place.index is not None:

@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, unknown
-from .archives import is_archive, list_archive
-from .arrays import from_arrays, open_npz
-from .channels import with_channels
 from .dataset import Dataset, Normalization
-from .decode import Progress
-from .digits import open_digits
-from .feed import Feed, Selection, render
-from .folder import list_folder
-from .formats import FORMATS, Format, closest, recognize
-from .found import Chunk, FoundImages, find_images
-from .huggingface import from_huggingface
 from .images import Images, ImageSource, join
-from .listing import Notice, nothing_at, read_listing
-from .lookahead import Lookahead
-from .protocols import balanced_split, long_tailed_counts, open_set_labels
-from .resize import resized
-from .sampling import Order, Shuffle
-from .split_file import Positions, split_text
-from .splits import Protocol, Split, divide
-from .streaming import StreamedImages, Streaming
-from .survey import ImageFile, Survey, survey_arrays, survey_folder
-from .tables import is_table, list_table
+from .read.archives import is_archive, list_archive
+from .read.arrays import from_arrays, open_npz
+from .read.channels import with_channels
+from .read.decode import Progress
+from .read.digits import open_digits
+from .read.folder import list_folder
+from .read.formats import FORMATS, Format, closest, recognize
+from .read.found import Chunk, FoundImages, find_images
+from .read.huggingface import from_huggingface
+from .read.listing import Notice, nothing_at, read_listing
+from .read.resize import resized
+from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
+from .read.tables import is_table, list_table
+from .split.protocols import balanced_split, long_tailed_counts, open_set_labels
+from .split.split_file import Positions, split_text
+from .split.splits import Protocol, Split, divide
+from .stream.disk import StreamedImages, Streaming
+from .stream.feed import Feed, Selection, render
+from .stream.lookahead import Lookahead
+from .stream.sampling import Order, Shuffle
 
 __all__ = [
     "DATASETS",

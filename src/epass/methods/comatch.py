@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, mean_over_ranks, rank, world_size
 from ..errors import one_of
+from ..machine.distributed import gather_rows, mean_over_ranks, rank, world_size
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..distributed import gather_rows
 from ..errors import InputError
+from ..machine.distributed import gather_rows
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.labels import consistency, one_hot

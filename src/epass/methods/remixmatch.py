@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..distributed import mean_over_ranks
+from ..machine.distributed import mean_over_ranks
 from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from ..parts.alignment import AverageAlignment
 from ..parts.labels import one_hot

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..distributed import mean_over_ranks
 from ..errors import one_of
+from ..machine.distributed import mean_over_ranks
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..distributed import gather_rows, rank, world_size
+from ..machine.distributed import gather_rows, rank, world_size
 
 _BITS = 23  # of a number: with the half that keeps it off 0 and 1, all that float32 can hold
 

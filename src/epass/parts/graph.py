@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..distributed import mean_over_ranks
 from ..errors import InputError, one_of
+from ..machine.distributed import mean_over_ranks
 from .labels import one_hot
 from .memory import Queue
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows
 from ..errors import one_of
+from ..machine.distributed import gather_rows
 
 
 class Queue(nn.Module):

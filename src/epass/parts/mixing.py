@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, rank, world_size
 from ..errors import InputError
+from ..machine.distributed import gather_rows, rank, world_size
 from .draws import permutation, uniform
 from .statistics import statistics_kept
 

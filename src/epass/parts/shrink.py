@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..distributed import mean_over_ranks
 from ..errors import one_of
+from ..machine.distributed import mean_over_ranks
 
 HeadNorm = Literal["strong", "all"]
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..distributed import alone, gather_rows, world_size
 from ..errors import InputError
+from ..machine.distributed import alone, gather_rows, world_size
 
 
 @contextmanager

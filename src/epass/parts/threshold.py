@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, mean_over_ranks
+from ..machine.distributed import gather_rows, mean_over_ranks
 from .labels import one_hot
 
 SMALLEST_VARIANCE = 1e-12  # equal confidences have none, and 0 / 0 would be no weight

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.utils._pytree import tree_map
 
-from ..distributed import rank, world_size
+from ..machine.distributed import rank, world_size
 from ..method import Batch, Method
 from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
@@ -76,7 +76,7 @@ def _trace(case: Case) -> dict[str, Tensor]:
 
 
 def _judge(case: Case, worlds: Sequence[int], prefix: str) -> str | None:
-    advice = "use the memories of `epass.parts`, or `gather_rows` and `mean_over_ranks` of `epass.distributed`."
+    advice = "use the memories of `epass.parts`, or `gather_rows` and `mean_over_ranks` of `epass.machine.distributed`."
     alone = _trace(case)
     try:
         for world in worlds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safetensors.torch import load, save
 
-from ..distributed import alone, bytes_of_first_rank, of_first_rank, rank, take_from_first_rank
+from ..machine.distributed import alone, bytes_of_first_rank, of_first_rank, rank, take_from_first_rank
 from .checkpoint import Progress, Unreported
 
 

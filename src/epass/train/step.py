@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..distributed import average_gradients
+from ..machine.distributed import average_gradients
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
 

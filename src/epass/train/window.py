@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from ..distributed import least_over_ranks, mean_over_ranks
+from ..machine.distributed import least_over_ranks, mean_over_ranks
 from ..method import Outcome
 
 

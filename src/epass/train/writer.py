@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..distributed import first_rank_says
+from ..machine.distributed import first_rank_says
 from .window import NotFiniteError
 
 T = TypeVar("T")

@@ -1,0 +1,169 @@
+"""Image files of every kind to square uint8 RGB pixels."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from .resize import central_square
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
+DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
+_ORIENTATION = 0x0112  # the number of this entry in EXIF data
+Progress = Callable[[int, int], None]  # (images done, images in all)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The bytes of an image file that is no file of its own."""
+
+    name: str  # in messages
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self, _mode: Literal["rb"]) -> BytesIO:
+        return BytesIO(self.data)
+
+
+def decode_all(
+    images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: Progress | None = None
+) -> Tensor:
+    """Images with their positions as uint8 (count, 3, image_size, image_size), decoded by a few threads.
+
+    `images` is asked for the next one only when a thread will soon be free, so that it may read them one by one.
+    """
+    pixels = torch.empty(count, 3, image_size, image_size, dtype=torch.uint8)
+    with _silent(), closing(_in_threads(images, image_size)) as decoding:
+        for done, (position, _, image) in enumerate(decoding, 1):
+            pixels[position] = image.result()
+            if progress is not None:
+                progress(done, count)
+    return pixels
+
+
+def decode_readable(
+    images: Iterable[tuple[int, Path | Packed]], image_size: int
+) -> tuple[dict[int, Tensor], dict[int, str]]:
+    """The images that can be read, as uint8 (3, image_size, image_size), and why the others cannot, by position."""
+    readable: dict[int, Tensor] = {}
+    reasons: dict[int, str] = {}
+    with _silent(), closing(_in_threads(images, image_size)) as decoding:
+        for position, source, image in decoding:
+            try:
+                readable[position] = image.result()
+            except InputError as problem:
+                reasons[position] = without_name(problem, source)
+    return readable, reasons
+
+
+def without_name(problem: InputError, source: Path | Packed) -> str:
+    """What `decode` says about an image, to be put behind its name."""
+    return str(problem).removeprefix(f"The image '{source}' ").rstrip(".")
+
+
+def _silent() -> warnings.catch_warnings[None]:
+    """What Pillow only warns of, such as odd EXIF data, changes no pixel."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def _in_threads(
+    images: Iterable[tuple[int, Path | Packed]], image_size: int
+) -> Generator[tuple[int, Path | Packed, Future[Tensor]]]:
+    """Images on their way through `decode`, in their order; Pillow lets other threads run while it decodes."""
+    threads = min(8, os.cpu_count() or 1)  # more than a few only wait for each other
+    waiting: deque[tuple[int, Path | Packed, Future[Tensor]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for position, image in images:
+            if len(waiting) == 4 * threads:
+                yield waiting.popleft()
+            waiting.append((position, image, pool.submit(decode, image, image_size)))
+        while waiting:
+            yield waiting.popleft()
+
+
+def decode(source: Path | Packed, image_size: int) -> Tensor:
+    """The central square of an encoded image, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
+    from PIL import Image
+
+    try:
+        if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
+            raise ValueError("no plain file")
+        with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
+            # A photo is decoded at the coarsest resolution that still leaves the antialiasing below something to do.
+            file.draft(None, (4 * image_size, 4 * image_size))
+            check_pixels(file)
+            file.load()
+            return to_square(file, image_size)
+    except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
+        raise InputError(f"The image '{source}' cannot be read ({_reason(error)}): replace or remove it.") from error
+
+
+def check_pixels(image: Image) -> None:
+    """Refuse what a small file can blow up to: Pillow itself only warns, up to twice its limit."""
+    from PIL import Image as Pillow
+
+    limit = Pillow.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit:,} that are decoded")
+
+
+def to_square(image: Image, image_size: int) -> Tensor:
+    """The central square of an open image as uint8 (3, S, S)."""
+    from PIL import Image as Pillow
+
+    upright = _upright(image)
+    top, left, side = central_square(upright.height, upright.width)
+    box = (left, top, left + side, top + side)
+    square = _to_rgb(upright).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
+    return torch.from_numpy(np.array(square).transpose(2, 0, 1))
+
+
+def _upright(image: Image) -> Image:
+    from PIL import ImageOps
+
+    try:
+        turned = image.getexif().get(_ORIENTATION, 1) != 1
+        return ImageOps.exif_transpose(image) if turned else image  # which would copy it in any case
+    except Exception:  # cameras and editors write broken EXIF data, which says nothing about the pixels
+        return image
+
+
+def _to_rgb(image: Image) -> Image:
+    from PIL import Image as Pillow
+
+    if image.mode == "F":
+        raise ValueError("floating-point pixels, where 8 bits per channel are needed")
+    if image.mode.startswith("I"):  # Pillow would clip 16-bit gray at 255, which turns most of it white
+        levels = np.asarray(image).astype(np.int64).clip(0, 65535)
+        if isinstance(image.info.get("transparency"), int):
+            levels[levels == image.info["transparency"]] = 65535
+        image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:  # what lies under transparent pixels is arbitrary, often black on black
+        image = image.convert("RGBA")
+        image = Pillow.alpha_composite(Pillow.new("RGBA", image.size, "white"), image)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    # Pillow's own text repeats the path here.
+    return "not an image" if isinstance(error, UnidentifiedImageError) else str(error).rstrip(".")

@@ -1,0 +1,218 @@
+"""A .csv, .tsv or .parquet table of image files and their labels as a data set.
+
+Every row has a path, relative to the table, and a label, empty where nobody gave one; a column `split` tells training
+from test images.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import MOST_CHOICES, InputError, one_of, shortened
+from .listing import Listing, Place, check_number, number, number_classes
+
+ENDINGS = (".csv", ".tsv", ".parquet")
+PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
+LABEL_NAMES = ("label", "class", "class_name", "category", "target", "species")
+MOST_COLUMNS = 10_000
+MOST_ROWS = 10_000_000  # in a .parquet file, which a few bytes can fill with any number of them
+LARGEST_COLUMNS = 2**30  # bytes of the columns that are read, after unpacking
+_BATCH = 1024  # rows of a .parquet file at a time
+_SPLITS = {"": "train", "train": "train", "training": "train", "test": "test", "testing": "test"}
+_UNUSED = {"val", "valid", "validation", "dev"}  # as in an .npz file
+
+
+class _Table(NamedTuple):
+    columns: list[str]
+    take: Callable[[list[str]], list[Sequence[object]]]  # some columns, each with a cell for every row
+    lines: Sequence[int]  # how people count the rows
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is called like a table."""
+    return path.suffix.lower() in ENDINGS
+
+
+def list_table(path: Path, path_column: str | None = None, label_column: str | None = None) -> Listing:
+    """The images that a table names; without column names, the first column with a usual name is taken."""
+    table = _open(path)
+    advice = "say which one it is with data.{}_column"
+    chosen = [
+        _column(path, table.columns, path_column, PATH_NAMES, advice.format("path")),
+        _column(path, table.columns, label_column, LABEL_NAMES, advice.format("label")),
+        *[name for name in table.columns if name.lower() == "split"][:1],
+    ]
+    cells = [
+        [_text(path, name, cell) for cell in column] for name, column in zip(chosen, table.take(chosen), strict=True)
+    ]
+    splits = cells[2] if len(cells) > 2 else [""] * len(cells[0])
+    parts: dict[str, tuple[list[Place], list[str]]] = {"train": ([], []), "test": ([], [])}
+    seen: dict[Path, int] = {}
+    for line, value, label, split in zip(table.lines, *cells[:2], splits, strict=True):
+        if split.lower() in _UNUSED:
+            continue
+        if split.lower() not in _SPLITS:
+            raise InputError(f"Row {line} of '{path}' has the split '{split}': use train or test.")
+        part = _SPLITS[split.lower()]
+        if part == "test" and not label:
+            raise InputError(f"Row {line} of '{path}' is a test image without a label: give it one or remove it.")
+        file = _locate(path, value, line)
+        if file in seen:  # an image in the training and in the test part would make any test look good
+            raise InputError(f"Rows {seen[file]} and {line} of '{path}' both name '{file}': remove one of them.")
+        seen[file] = line
+        files, names = parts[part]
+        files.append(file)
+        names.append(label)
+    classes = number_classes(filter(None, parts["train"][1]))
+    check_number(classes, f"The column '{chosen[1]}' of '{path}'")
+    return Listing(
+        name=path.stem,
+        root=path,
+        classes=classes,
+        train=parts["train"][0],
+        labels=number(parts["train"][1], classes, "class"),
+        test=parts["test"][0],
+        test_labels=number(parts["test"][1], classes, "test class"),
+    )
+
+
+def list_named(path: Path, path_column: str | None = None) -> list[Place]:
+    """The images that a table names, a file for every row, whatever their labels and splits.
+
+    `path_column` is what the column of paths may be called besides its usual names.
+    """
+    table = _open(path)
+    chosen = path_column if path_column in table.columns else None
+    name = _column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
+    (cells,) = table.take([name])
+    return [_locate(path, _text(path, name, cell), line) for line, cell in zip(table.lines, cells, strict=True)]
+
+
+def _open(path: Path) -> _Table:
+    return _open_parquet(path) if path.suffix.lower() == ".parquet" else _open_csv(path)
+
+
+def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[str], advice: str) -> str:
+    """The column that was chosen or, without a choice, the first one with a usual name."""
+    if chosen is not None:
+        one_of(f"column of '{path}'", chosen, columns)
+        return chosen
+    lower = {name.lower(): name for name in reversed(columns)}
+    for name in usual:
+        if name in lower:
+            return lower[name]
+    found = ", ".join(map(repr, map(shortened, columns[:MOST_CHOICES])))
+    raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
+
+
+def _locate(table: Path, value: str, line: int) -> Path:
+    """The file that a row names, which must lie in the table's folder or below it."""
+    if not value:
+        raise InputError(f"Row {line} of '{table}' has no path: fill it in or remove the row.")
+    home = table.parent.resolve()
+    try:
+        file = (home / value).resolve()
+        is_file = file.is_file()
+    except (OSError, ValueError) as error:  # a name too long, or with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"Row {line} of '{table}' names {shortened(value)!r}, which is no path ({reason}).") from None
+    if not file.is_relative_to(home):
+        raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
+    if not is_file:
+        raise InputError(f"Row {line} of '{table}' names '{value}', but there is no such file in '{home}'.")
+    return table.parent / file.relative_to(home)
+
+
+def _text(path: Path, column: str, cell: object) -> str:
+    """A cell as text, empty where it says nothing."""
+    if cell is None or cell != cell:  # not a number: what pandas writes into empty cells
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))  # with an empty cell among them, pandas makes all class numbers fractions
+    if not isinstance(cell, str | int | float):
+        raise InputError(
+            f"The column '{column}' of '{path}' holds {type(cell).__name__} values where text is needed: open it with "
+            "the datasets library and use from_huggingface."
+        )
+    return str(cell).strip()
+
+
+def _open_csv(path: Path) -> _Table:
+    lines, rows = [], []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+            file.seek(0)
+            # Spreadsheets write semicolons where numbers have the comma.
+            reader = csv.reader(file, delimiter=max(",", ";", "\t", key=header.count), strict=True)
+            columns = _checked(path, next(reader, []))
+            for line, row in enumerate(reader, 2):
+                if not any(map(str.strip, row)):
+                    continue
+                if len(row) != len(columns):
+                    raise InputError(
+                        f"Row {line} of '{path}' has {len(row)} cells, but there are {len(columns)} columns: repair it."
+                    )
+                lines.append(line)
+                rows.append(row)
+    except UnicodeDecodeError:
+        raise InputError(f"'{path}' is not UTF-8 text: save it as CSV in UTF-8.") from None
+    except csv.Error as error:
+        raise InputError(f"'{path}' is no proper CSV file ({error}): save it again from a spreadsheet.") from None
+    return _Table(columns, lambda names: [[row[columns.index(name)] for row in rows] for name in names], lines)
+
+
+def _checked(path: Path, names: Sequence[str]) -> list[str]:
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: leave out what is no path or label."
+        )
+    columns = [name.strip() for name in names]
+    twice = next((name for name, count in Counter(columns).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"'{path}' has two columns called '{shortened(twice)}': rename one.")
+    if not columns:
+        raise InputError(f"'{path}' is empty: its first row names the columns, such as path and label.")
+    return columns
+
+
+def _open_parquet(path: Path) -> _Table:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f"'{path}' needs pyarrow: pip install pyarrow, or save the table as CSV.") from None
+    try:
+        file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > MOST_ROWS:
+            raise InputError(f"'{path}' has {file.metadata.num_rows:,} rows, more than {MOST_ROWS:,}: divide it.")
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:  # pyarrow's own errors are among these
+        raise _damaged(path, error) from None
+
+    def take(names: list[str]) -> list[Sequence[object]]:
+        columns: dict[str, list[object]] = {name: [] for name in names}
+        size = 0
+        try:
+            for batch in file.iter_batches(_BATCH, columns=names):
+                size += batch.nbytes
+                if size > LARGEST_COLUMNS:
+                    raise InputError(f"'{path}' unpacks to more than {LARGEST_COLUMNS:,} bytes: do not use it.")
+                for name in names:
+                    columns[name] += batch.column(name).to_pylist()
+        except InputError:
+            raise
+        except (ValueError, OSError, NotImplementedError, MemoryError, KeyError) as error:
+            raise _damaged(path, error) from None
+        return list(columns.values())
+
+    return _Table(_checked(path, file.schema_arrow.names), take, range(1, file.metadata.num_rows + 1))
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
+    return InputError(f"'{path}' cannot be read ({reason}): save it again as parquet or CSV.")

@@ -1,0 +1,1 @@
+"""What streams: the images of each step, augmented, from memory or from disk."""

@@ -1,0 +1,259 @@
+"""The composition root: a recipe becomes the objects of a run."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from ..augment import Policy, make_policies
+from ..data import (
+    Dataset,
+    Feed,
+    Lookahead,
+    Protocol,
+    Split,
+    StreamedImages,
+    divide,
+    open_dataset,
+    render,
+)
+from ..errors import InputError, unknown
+from ..machine.device import choose_precision
+from ..machine.distributed import alone
+from ..method import Batch, Method, Outcome, Problem
+from ..methods import METHODS, PRETRAINING, WRAPPERS
+from ..networks import Classifier, find_network, start_from
+from ..parts.projector import ProjectorEnsemble
+from ..parts.statistics import share_statistics
+from ..parts.teacher import Average
+from ..recipe import Recipe, arguments, check_table
+from ..seeds import fold
+from ..train.checkpoint import Progress
+from ..train.optimizer import make_optimizer
+from ..train.recording import Overlap, Recorded
+from ..train.schedule import Plan
+from ..train.step import make_step
+from .infer import infer
+from .models import (
+    answer_by_nearest_mean,
+    make_method,
+    method_class,
+    start_settings,
+    takes_projector,
+    without,
+)
+
+COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
+
+
+def data_settings(
+    *,
+    name: str,
+    image_size: int | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    order: Literal["seed", "reference"] = "seed",
+    streaming: bool | Literal["auto"] = False,
+    # the others are the fields of `Protocol`, which says what they do
+    labels: int | None = None,
+    holdout: float = 0.2,
+    include_labeled: bool | Literal["twice"] | None = None,
+    validation: float = 0.0,
+    fold: int | None = None,
+    label_share: float | None = None,
+    label_rounding: Literal["nearest", "down"] = "nearest",
+    head_labels: int | None = None,
+    imbalance: float = 1.0,
+    head_unlabeled: int | None = None,
+    unlabeled_imbalance: float | None = None,
+    reverse_unlabeled: bool = False,
+    known_classes: list[str | int] | None = None,
+    split_file: str | None = None,
+) -> None:
+    """The schema of a recipe's [data] table."""
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse, before anything is read or written, what cannot work."""
+    if type(recipe.seed) is not int or not 0 <= recipe.seed < 2**32:
+        raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
+    check_table("data", recipe.data, arguments(data_settings))
+    cls = method_class(recipe.method.get("name"))
+    check_table("method", without(recipe.method, "name"), arguments(cls))
+    net_schema = arguments(find_network(str(recipe.net.get("name")))) | arguments(start_from)
+    check_table("net", without(recipe.net, "name"), without(net_schema, "in_channels"))
+    check_table("plan", recipe.plan, arguments(Plan))
+    policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
+    check_table("augment", recipe.augment, policy_schema, least_count=0)
+    if recipe.projector is not None:
+        if not takes_projector(cls):
+            able = ", ".join(name for name, other in METHODS.items() if takes_projector(other))
+            name = recipe.method["name"]
+            raise InputError(f"'{name}' has no embedding and so takes no projector: use one of {able}.")
+        schema = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"].replace(annotation=int)}
+        check_table("projector", recipe.projector, schema | arguments(ProjectorEnsemble))
+    if recipe.start is not None:
+        check_table("start", recipe.start, arguments(start_settings))
+    if recipe.wrapper is not None:
+        wrapper = recipe.wrapper.get("name")
+        if not isinstance(wrapper, str) or wrapper not in WRAPPERS:
+            raise unknown("wrapper", str(wrapper), WRAPPERS)
+        check_table("wrapper", without(recipe.wrapper, "name"), arguments(WRAPPERS[wrapper]))
+    plan = Plan(**recipe.plan)
+    for name, parameter in arguments(cls).items():
+        duration = recipe.method.get(name, parameter.default)
+        if name.endswith("_steps") and duration >= plan.steps:
+            raise InputError(
+                f"method.{name} is {duration}, but the whole run has {plan.steps} steps: use --set method.{name}="
+                f"{plan.steps // 10} or more steps."
+            )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run consists of, ready to train."""
+
+    recipe: Recipe
+    plan: Plan
+    device: torch.device
+    dataset: Dataset
+    split: Split
+    problem: Problem
+    method: Method
+    average: Average
+    optimizer: torch.optim.Optimizer
+    feed: Feed
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.method, self.average, self.optimizer)
+
+    @property
+    def network(self) -> nn.Module:
+        """What is tested and kept: the averaged network. One that never saw a label answers by nearest class means."""
+        net = self.average.module
+        if self.recipe.method["name"] in PRETRAINING:
+            net = copy.deepcopy(net)
+            features = infer(net, self.split.labeled, self.dataset, self.device).features
+            answer_by_nearest_mean(net, features, self.split.labeled.labels)
+        return net
+
+    @cached_property
+    def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """What the loop needs, made once: compiling and recording take their time."""
+        return self.make_pipeline()
+
+    def make_pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """A step, and a feed of its inputs. On CUDA each is a captured graph, and they overlap."""
+        if self.device.type != "cuda":
+            return make_step(self.method, self.optimizer, self.average), self.batch
+        wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
+        if wanted and alone():  # what processes tell each other in the middle of a step is not compiled
+            try:
+                return self.captured(compiled=True)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as problem:  # whatever a compiler trips over: the run works without it
+                reason = str(problem).partition("\n")[0]
+                warnings.warn(f"Compiling failed ({reason}); going on without it, more slowly.", stacklevel=2)
+        return self.captured(compiled=False)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, on the device that trains."""
+        batch: Batch = tree_map(lambda tensor: tensor.to(self.device), self.feed(step))
+        return batch
+
+    def captured(self, *, compiled: bool) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:
+        """The step and the making of its batch, each as a CUDA graph."""
+        # Shapes never change, so a search for the fastest kernels pays, and one among all of them: 2 % of a step.
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+        warnings.filterwarnings("ignore", message="TensorFloat32")  # similarities are kept in full float32 on purpose
+        self.feed.render = torch.compile(render, dynamic=False) if compiled else render
+        forward = torch.compile(self.method, dynamic=False) if compiled else self.method
+        step = make_step(self.method, self.optimizer, self.average, forward=cast(nn.Module, forward))
+        selection = self.feed.select(0)
+        make = Recorded(self.feed.batch, selection, generators=[self.feed.generator])
+        state = list(self.progress.tensors().values())
+        overlap = Overlap(self.feed.select, make, Recorded(step, make(selection), state=state))
+        return overlap.step, overlap.feed
+
+
+def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
+    """Objects from a recipe. A `dataset` that is already open is not read again."""
+    check_recipe(recipe)
+    plan = Plan(**recipe.plan)
+    if dataset is None:
+        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+    split = split_for(recipe, dataset)
+    problem = Problem(
+        num_classes=len(split.classes),
+        num_labeled=len(split.labeled),
+        num_unlabeled=len(split.unlabeled),
+        label_counts=split.label_counts,
+        labeled_batch=plan.labeled_batch,
+        unlabeled_batch=plan.unlabeled_batch,
+        steps=plan.steps,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(fold(recipe.seed, "weights"))
+        precision = choose_precision(device, plan.precision)
+        method = make_method(recipe, problem, image_shape=split.labeled.shape, precision=precision)
+    share_statistics(method)
+    method.to(device)
+    if device.type == "cuda":
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
+    # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
+    home = torch.device("cpu") if device.type == "mps" else device
+    feed_of = Lookahead if isinstance(split.labeled, StreamedImages) else Feed
+    average = Average(method.net, plan.average_momentum)
+    cast(Classifier, average.module).precision = torch.float32  # what is kept is tested as it will be used
+    return Experiment(
+        recipe=recipe,
+        plan=plan,
+        device=device,
+        dataset=dataset,
+        split=split,
+        problem=problem,
+        method=method,
+        average=average,
+        optimizer=make_optimizer(method, plan),
+        feed=feed_of(
+            split.labeled.to(home),
+            split.unlabeled.to(home),
+            method.views,
+            policies_for(recipe, dataset),
+            mean=dataset.mean,
+            std=dataset.std,
+            labeled_batch=plan.labeled_batch,
+            unlabeled_batch=plan.unlabeled_batch,
+            seed=recipe.seed,
+            order=recipe.data.get("order", "seed"),
+            device=home,
+        ),
+    )
+
+
+def reading_settings(recipe: Recipe) -> dict[str, Any]:
+    """The part of a recipe's [data] table that says how files are read."""
+    return {key: recipe.data.get(key) for key in ("image_size", "path_column", "label_column", "streaming")}
+
+
+def split_for(recipe: Recipe, dataset: Dataset) -> Split:
+    """The labeled, unlabeled, validation and test images of a recipe."""
+    settings = {key: value for key, value in recipe.data.items() if key in arguments(Protocol)}
+    return divide(dataset, seed=recipe.seed, all_labels=method_class(recipe.method["name"]).all_labels, **settings)
+
+
+def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
+    """The data set's own augmentation with the recipe's changes."""
+    settings: dict[str, Any] = {**dataset.augment, **recipe.augment}
+    return make_policies(**settings)

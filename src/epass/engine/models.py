@@ -1,0 +1,166 @@
+"""From a recipe to the objects that learn, and from a run folder to the network that it left behind."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, unknown
+from ..method import Method, Problem
+from ..methods import METHODS, PRETRAINING, WRAPPERS
+from ..networks import NETWORKS, find_network, make_network
+from ..networks.weights import read_safetensors
+from ..parts.pretrained import BACKBONE, PROJECTOR, take_over
+from ..parts.projector import Combine, ProjectorEnsemble
+from ..recipe import Recipe, arguments, check_table
+from ..runs import MODEL, PRETRAINED, WEIGHTS, load_run
+
+STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
+
+
+def start_settings(*, weights: str) -> None:
+    """The schema of a recipe's [start] table: the folder of a pre-training, or its file."""
+
+
+def method_class(name: object) -> type[Method]:
+    """The method or the pre-training of that name."""
+    known = METHODS | PRETRAINING
+    if not isinstance(name, str) or name not in known:
+        raise unknown("method", str(name), known)
+    return known[name]
+
+
+def takes_projector(method: type[Method]) -> bool:
+    """Whether a method has an embedding, and so a place for EPASS."""
+    return "projector" in inspect.signature(method).parameters
+
+
+def memory_per_image(cls: type[Method]) -> dict[str, int]:
+    """How many bytes a method with its default settings keeps of every labeled and every unlabeled image."""
+    labeled, unlabeled = 10_007, 100_003  # primes: nothing else in a method has that many rows
+    counts = (1_000,) * 9 + (1_007,)
+    problem = Problem(10, labeled, unlabeled, counts, labeled_batch=64, unlabeled_batch=448, steps=10_000)
+    make: Callable[..., Method] = cls
+    with torch.device("meta"):  # shapes without memory or initialization
+        net = make_network("small", in_channels=3, num_classes=10)
+        parts = [ProjectorEnsemble(net.num_features)] if takes_projector(cls) else []
+        buffers = list(make(cls.adapt(net), problem, *parts).buffers())
+    sides = {"labeled": labeled, "unlabeled": unlabeled}
+    return {side: sum(b.nbytes for b in buffers if rows in b.shape) // rows for side, rows in sides.items()}
+
+
+def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
+    """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
+    in_channels, height, width = image_shape
+    cls = method_class(recipe.method["name"])
+    make: Callable[..., Method] = cls
+    net = make_network(
+        recipe.net["name"], in_channels=in_channels, num_classes=problem.num_classes, **without(recipe.net, "name")
+    )
+    net.check_images(height, width)
+    projector = None
+    if takes_projector(cls):
+        projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
+    if recipe.start is not None:
+        take_over(pretrained_weights(recipe.start["weights"]), net, projector)
+    net.precision = precision
+    parts = [] if projector is None else [projector]
+    method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
+    if recipe.wrapper is not None:
+        wrap: Callable[..., Method] = WRAPPERS[recipe.wrapper["name"]]
+        method = wrap(method, problem, **without(recipe.wrapper, "name"))
+    return method.train()
+
+
+def without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy of a table that lacks one key."""
+    return {name: value for name, value in table.items() if name != key}
+
+
+def learned_without_labels(method: Method) -> dict[str, Tensor]:
+    """What a pre-training hands over to other runs, by name."""
+    return {name: value for name, value in method.state_dict().items() if name.startswith((BACKBONE, PROJECTOR))}
+
+
+def pretrained_weights(where: str) -> dict[str, Tensor]:
+    """What a pre-training left in its folder, or in a file of that kind."""
+    path = Path(where)
+    file = path / PRETRAINED if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
+    return read_safetensors(file)
+
+
+@torch.no_grad()
+def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> None:
+    """Set the linear layer of a classifier so that it names the class whose mean `features` (N, D) are nearest."""
+    head = net.head
+    assert isinstance(head, nn.Linear)
+    means = torch.stack([features[labels == label].mean(0) for label in range(head.out_features)])
+    head.weight.copy_(means)
+    head.bias.copy_(-means.square().sum(1) / 2)  # |f - m|^2 = |f|^2 - 2 (f m - |m|^2 / 2)
+
+
+def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
+    """The trained network of a run folder, on the CPU, and what model.json says about it."""
+    model, file = load_run(folder).model, Path(folder) / WEIGHTS
+    if model is None or not file.is_file():
+        raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
+    weights, described = read_safetensors(file), Path(folder) / MODEL
+    try:
+        _check_facts(model)
+        if model["net"]["name"] in NETWORKS:
+            with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
+                _check_shapes(_network(model), weights, file)
+        net = _network(model)
+    except InputError:
+        raise
+    except Exception as problem:  # a file that was written by hand can lack anything
+        raise InputError(f"'{described}' is damaged ({type(problem).__name__}: {problem}): copy it again.") from None
+    _check_shapes(net, weights, file)
+    net.load_state_dict(weights)
+    return net.eval(), model
+
+
+def _network(model: Mapping[str, Any]) -> nn.Module:
+    """The network that a model.json describes, with fresh weights."""
+    settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
+    check_table("net", settings, arguments(find_network(model["net"]["name"])))
+    classifier = make_network(
+        model["net"]["name"], in_channels=model["channels"], num_classes=len(model["classes"]), **settings
+    )
+    net = method_class(model["method"]["name"]).adapt(classifier)
+    wrapper = model.get("wrapper")
+    if wrapper is not None:
+        reads_embedding = wrapper.get("feature") == "embedding"
+        made = [ProjectorEnsemble(classifier.num_features, **(model["projector"] or {}))] if reads_embedding else []
+        adapt: Callable[..., nn.Module] = WRAPPERS[wrapper["name"]].adapt
+        net = adapt(net, *made)
+    return net
+
+
+def _check_facts(model: Mapping[str, Any]) -> None:
+    """Refuse what cannot be said about images and classes."""
+    counts = [model[key] for key in ("channels", "height", "width")]
+    if not all(type(count) is int and count > 0 for count in counts) or model["channels"] not in (1, 3):
+        raise ValueError("channels, height and width are no sizes of images")
+    names = model["classes"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("classes is no list of names")
+    for key in ("mean", "std"):
+        if len(model[key]) != model["channels"] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
+            raise ValueError(f"{key} is no list of numbers, one for every channel")
+
+
+def _check_shapes(net: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse weights that are not exactly those of the network."""
+    wanted = {name: tensor.shape for name, tensor in net.state_dict().items()}
+    found = {name: tensor.shape for name, tensor in weights.items()}
+    odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if odd:
+        raise InputError(f"'{file}' is not what {MODEL} describes, '{odd[0]}' differs: copy both again.")

@@ -1,0 +1,1 @@
+"""Devices and processes: which compute, how several start, meet, agree and end together."""

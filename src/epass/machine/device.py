@@ -1,0 +1,46 @@
+"""Which device computes, and in what precision."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..errors import InputError, unknown
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """A device by name; "auto" takes CUDA if it is there, else the CPU. Apple's GPU has to be asked for."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = name.partition(":")[0]
+    if kind not in ("cpu", "cuda", "mps"):
+        if kind == "gpu":
+            raise InputError("Unknown device 'gpu': did you mean 'cuda' (NVIDIA) or 'mps' (Apple)?")
+        raise unknown("device", name, ["auto", "cpu", "cuda", "mps"])
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError("There is no CUDA device here: use --device cpu or leave the choice to 'auto'.")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise InputError("There is no MPS device here: use --device cpu or leave the choice to 'auto'.")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"'{name}' is not a device: write {kind}, or {kind}:0 for the first one.") from None
+    if kind == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"There is no {name} here: the last CUDA device is cuda:{torch.cuda.device_count() - 1}.")
+    return device
+
+
+def all_devices(device: torch.device) -> list[torch.device]:
+    """Every visible CUDA device where none in particular was chosen, else the chosen one."""
+    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
+        return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    return [device]
+
+
+def choose_precision(device: torch.device, wanted: Literal["auto", "float32", "bfloat16"] = "auto") -> torch.dtype:
+    """What the network computes in: bfloat16 where the device is made for it, unless told otherwise."""
+    if wanted == "auto":
+        capable = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if capable else torch.float32
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
