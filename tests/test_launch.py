@@ -15,7 +15,16 @@ from epass.cli.screen import screen
 from epass.cli.stopping import Stop, Terminated
 from epass.errors import InputError, PeerError
 from epass.machine import launch
-from epass.machine.launch import LOST, cause, device_kind, is_one_of_several, join, lost_connection, restarts, speaks
+from epass.machine.launch import (
+    LOST,
+    device_kind,
+    first_failure,
+    is_first_process,
+    is_one_of_several,
+    join_processes,
+    lost_connection,
+    restarts,
+)
 
 FACTS = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
@@ -28,9 +37,9 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_on_its_own_speaks_and_keeps_its_device() -> None:
     assert not is_one_of_several()
-    assert speaks()
+    assert is_first_process()
     assert restarts() == 0
-    assert join("auto") == "auto"
+    assert join_processes("auto") == "auto"
     assert not dist.is_initialized()
 
 
@@ -38,18 +47,18 @@ def test_a_rank_of_some_other_program_is_not_ours(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert not is_one_of_several()
-    assert speaks()
+    assert is_first_process()
     assert restarts() == 0
 
 
 @pytest.mark.usefixtures("second")
 def test_the_second_process_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert is_one_of_several()
-    assert not speaks()
+    assert not is_first_process()
     screen().print("anything")
     assert capsys.readouterr().out == ""
     monkeypatch.setenv("RANK", "0")
-    assert speaks()
+    assert is_first_process()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert restarts() == 2
 
@@ -84,7 +93,7 @@ def test_more_processes_than_gpus(device: str, there: int, sentence: str, monkey
     ],
 )
 def test_the_cause_is_not_a_process_that_only_lost_the_others(codes: list[int], wanted: tuple[int, int]) -> None:
-    assert cause(codes) == wanted
+    assert first_failure(codes) == wanted
 
 
 def test_processes_do_not_outlive_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from torch.multiprocessing.spawn import spawn
 from epass.engine.run import run
 from epass.errors import InputError, PeerError
 from epass.machine.distributed import rank, world_size
-from epass.machine.launch import agreeing
+from epass.machine.launch import all_or_none
 from epass.recipe import Recipe
 from epass.train.checkpoint import checkpoints, read_checkpoint
 from epass.train.window import NotFiniteError
@@ -86,7 +86,7 @@ def record(recipe: Recipe, folder: Path, **arguments: Any) -> None:
 def fail_on(failing: tuple[int, ...]) -> str:
     """What a process raises when those of `failing` fail where all must agree."""
     try:
-        with agreeing():
+        with all_or_none():
             if rank() in failing:
                 raise InputError(f"rank {rank()} cannot")
     except (InputError, PeerError) as problem:

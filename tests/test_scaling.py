@@ -22,7 +22,7 @@ from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
 from epass.recipe import read_recipe
 from epass.testing.case import Case as TinyCase
-from epass.train.checkpoint import Progress
+from epass.train.checkpoint import RunState
 
 LINK = Link(latency=3e-6, bandwidth=2e9)
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_has_the_bytes_of_the_model(name: str) -> None:
     optimizer = torch.optim.SGD(method.parameters(), momentum=0.9)
     for parameter in method.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
-    state = Progress(method, average, optimizer).tensors().values()
+    state = RunState(method, average, optimizer).tensors().values()
     found = sum(tensor.numel() * tensor.element_size() for tensor in state)
     assert model.checkpoint(model.case(name, 8)) == pytest.approx(found, rel=1e-4)
     assert sum(model.memory_rows(model.case(name, 8)).values()) / found == pytest.approx(

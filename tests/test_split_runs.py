@@ -11,7 +11,7 @@ import torch
 
 from epass.cli.plan import plan_facts, result_facts
 from epass.cli.settings import Request, compose
-from epass.data import Dataset, join, open_dataset
+from epass.data import Dataset, concatenate, open_dataset
 from epass.engine import run as module
 from epass.engine.build import build, check_recipe, split_for
 from epass.engine.infer import predict
@@ -176,7 +176,7 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
     if method == "iomatch":  # what docs/methods/iomatch.md says about open-set scores
         split = experiment.split
         assert split.outliers is not None
-        images = join(split.test, split.outliers)
+        images = concatenate(split.test, split.outliers)
         with torch.no_grad():
             features = experiment.average((images.pixels.float() / 255 - digits.mean[0]) / digits.std[0]).features
         logits = experiment.method.open_logits(features)

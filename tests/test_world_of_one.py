@@ -14,7 +14,7 @@ import torch.distributed as dist
 from epass.engine.build import build
 from epass.engine.run import run
 from epass.machine.device import choose_device
-from epass.machine.launch import join
+from epass.machine.launch import join_processes
 from epass.parts.statistics import SharedBatchNorm
 from epass.recipe import Recipe
 
@@ -61,7 +61,7 @@ def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyP
     reports: dict[str, list[dict[str, Any]]] = {}
     reports["silent"] = [report.values for report in run(RECIPE, tmp_path / "silent", experiment=wanted)]
 
-    place = join(device)
+    place = join_processes(device)
     assert dist.is_initialized()
     assert place == ("cuda:0" if device == "cuda" else "cpu")
     for module in ("distributed", "parts.statistics", "train.sharing", "experiment"):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from epass.data import archives, open_dataset
+from epass.data import open_dataset
+from epass.data.read import archives
 
 Make = Callable[..., str]
 KINDS = ["zip", "tar", "tar.gz"]

@@ -15,7 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from epass.data import Dataset, cache, open_dataset
+from epass.data import Dataset, open_dataset
+from epass.data.read import cache
 from epass.data.read.cache import cache_folder
 from epass.data.read.decode import decode
 
@@ -252,7 +253,8 @@ def test_what_nobody_uses_is_removed(read: Reader, photos: Path, folder: Path) -
 CHILD = """
 import sys, time
 from pathlib import Path
-from epass.data import cache, open_dataset
+from epass.data import open_dataset
+from epass.data.read import cache
 path, how = sys.argv[1:]
 if how == "stop":  # everything is written, but not yet renamed
     def stop(*_):

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from epass.data import fetch as engine
+from epass.data.read import fetch as engine
 from epass.data.read.fetch import ATTEMPTS, RemoteFile, fetch
 from owner import Owner, serving
 

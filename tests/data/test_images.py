@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from epass.data import Images, join
+from epass.data import Images, concatenate
 from epass.data.dataset import channel_statistics
 from epass.data.read.resize import resize
 
@@ -29,12 +29,12 @@ def test_to_moves_pixels_and_labels() -> None:
 
 def test_join_keeps_the_order() -> None:
     first, second = images(1, 2), images(3)
-    both = join(first, second)
+    both = concatenate(first, second)
     assert both.labels.tolist() == [1, 2, 3]
     assert torch.equal(both.pixels, torch.cat([first.pixels, second.pixels]))
     empty = first.select(torch.empty(0, dtype=torch.int64))
-    assert join(first, empty) is first
-    assert join(empty, second) is second
+    assert concatenate(first, empty) is first
+    assert concatenate(empty, second) is second
 
 
 def test_statistics_are_those_of_the_pixels_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

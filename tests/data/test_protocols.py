@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from epass.data.split.protocols import (
+from epass.data.split.drawing import (
     balanced_split,
     draw,
     long_tailed_counts,

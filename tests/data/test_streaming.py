@@ -14,7 +14,17 @@ from PIL import Image
 from torch import Tensor
 
 from epass.augment import make_policies
-from epass.data import Dataset, Feed, Images, ImageSource, Lookahead, StreamedImages, join, open_dataset, streaming
+from epass.data import (
+    Dataset,
+    Feed,
+    Images,
+    ImageSource,
+    Lookahead,
+    StreamedImages,
+    concatenate,
+    open_dataset,
+)
+from epass.data.stream import disk
 from epass.data.stream.disk import Files, Mapped, Workers, default_workers
 from epass.method import Batch, Views
 
@@ -99,7 +109,7 @@ def test_it_is_what_lies_in_memory(photos: Path, memory: Images, kind: str) -> N
     again = source.select(torch.arange(20, 8, -2)).select(torch.tensor([4, 1])).labeled(torch.tensor([7, 8]))
     assert torch.equal(again.take(torch.tensor([1])), memory.pixels[[18]])
     assert again.labels.tolist() == [7, 8]
-    both = join(source.select(torch.tensor([3, 4])), again)
+    both = concatenate(source.select(torch.tensor([3, 4])), again)
     assert torch.equal(both.pixels, memory.pixels[[3, 4, 12, 18]])
     assert both.labels.tolist() == [*memory.labels[3:5].tolist(), 7, 8]
     source.workers.close()
@@ -155,7 +165,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(streaming, "decode", recorder)
+    monkeypatch.setattr(disk, "decode", recorder)
     return recorder
 
 
@@ -341,7 +351,7 @@ def test_auto_asks_how_much_memory_is_free(
     photos: Path, monkeypatch: pytest.MonkeyPatch, free: float | None, expected: bool
 ) -> None:
     needed = COUNT * 3 * SIZE**2
-    monkeypatch.setattr(streaming, "free_memory", lambda: None if free is None else int(free * needed) - 1)
+    monkeypatch.setattr(disk, "free_memory", lambda: None if free is None else int(free * needed) - 1)
     dataset = open_dataset(str(photos), image_size=SIZE, streaming="auto")
     assert isinstance(dataset.train, StreamedImages) == expected
     monkeypatch.undo()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from epass.data import unpack as module
-from epass.data.read.unpack import is_archive, unpack
+from epass.data.read import unpack as module
+from epass.data.read.unpack import is_packed, unpack
 
 Refused = Callable[..., AbstractContextManager[None]]
 Write = Callable[[Path, dict[str, bytes]], Path]
@@ -57,7 +57,7 @@ both = pytest.mark.parametrize("write", [write_tar, write_zip])
 )
 def test_the_files_come_out(tmp_path: Path, out: Path, write: Write) -> None:
     archive = write(tmp_path, FILES)
-    assert is_archive(archive)
+    assert is_packed(archive)
     unpack(archive, out)
     assert found(out) == FILES
 
@@ -70,7 +70,7 @@ def test_the_gzip_of_one_file(tmp_path: Path, out: Path) -> None:
 
 
 def test_other_files_are_no_archives() -> None:
-    assert not any(is_archive(Path(name)) for name in ("train_32x32.mat", "pathmnist.npz", "gz", "a.bin"))
+    assert not any(is_packed(Path(name)) for name in ("train_32x32.mat", "pathmnist.npz", "gz", "a.bin"))
 
 
 def test_folders_come_out_whether_or_not_they_are_listed(tmp_path: Path, out: Path) -> None:

@@ -17,7 +17,7 @@ from epass.testing import Case, difference, named
 from epass.train.checkpoint import (
     KEPT,
     TYPES,
-    Progress,
+    RunState,
     checkpoints,
     packed,
     read_checkpoint,
@@ -31,13 +31,13 @@ from epass.train.step import Step, make_step
 CASE = Case(METHODS["simmatch"], {"threshold": 0.4}, {"size": 2})
 
 
-def start(seed: int = 0, optimizer: str = "sgd", case: Case = CASE) -> tuple[Progress, Step]:
+def start(seed: int = 0, optimizer: str = "sgd", case: Case = CASE) -> tuple[RunState, Step]:
     method: Method = case.build(seed)
-    progress = Progress(method, Average(method.net, 0.9), make_optimizer(method, Plan(steps=4, optimizer=optimizer)))
+    progress = RunState(method, Average(method.net, 0.9), make_optimizer(method, Plan(steps=4, optimizer=optimizer)))
     return progress, make_step(method, progress.optimizer, progress.average)
 
 
-def copy(progress: Progress) -> dict[str, torch.Tensor]:
+def copy(progress: RunState) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in progress.tensors().items()}
 
 

@@ -10,7 +10,7 @@ from epass.method import Batch, Method, Outcome, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
-from epass.train.checkpoint import Progress
+from epass.train.checkpoint import RunState
 from epass.train.optimizer import make_optimizer, set_lr
 from epass.train.recording import Recorded, kept
 from epass.train.schedule import Plan
@@ -170,7 +170,7 @@ def test_captured_step_does_what_the_eager_one_does(name: str, optimizer_name: s
 
     def start():
         method = case.build().cuda()
-        progress = Progress(method, Average(method.net, 0.9), make_optimizer(method, plan))
+        progress = RunState(method, Average(method.net, 0.9), make_optimizer(method, plan))
         return progress, make_step(method, progress.optimizer, progress.average)
 
     def batch(position: int) -> Batch:

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InputError
 from ..machine.cpu import prepare_cpu
-from ..machine.launch import has_joined, leaving, speaks
+from ..machine.launch import exiting_at_once, has_joined, is_first_process
 from .bench import bench
 from .check import check
 from .compare import COMPARISONS, compare
@@ -80,12 +80,12 @@ def root(
 def main() -> None:
     """Run the command line; a mistake in the input is one sentence and exit code 2."""
     prepare_cpu()
-    with leaving(), warnings.catch_warnings():
+    with exiting_at_once(), warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
             app()
         except InputError as problem:
-            if speaks() or has_joined():  # before they meet, all see the same mistake
+            if is_first_process() or has_joined():  # before they meet, all see the same mistake
                 complain(str(problem))
             sys.exit(2)
         except OSError as problem:  # a full disk, a folder that may not be written
@@ -97,5 +97,5 @@ def main() -> None:
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line instead of Python's two, which name a line of our source."""
-    if speaks():
+    if is_first_process():
         complain(str(message), "Warning")

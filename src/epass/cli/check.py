@@ -17,7 +17,7 @@ from .screen import screen, show_facts, show_json
 
 if TYPE_CHECKING:
     from ..check import Findings
-    from ..data import Progress, Survey
+    from ..data import ProgressCallback, Survey
 
 LISTED = 5  # findings of a kind that are named on the screen
 
@@ -60,7 +60,7 @@ def check(
         raise typer.Exit(1)
 
 
-def look_at(data: str, image_size: int | None, progress: Progress | None) -> Survey:
+def look_at(data: str, image_size: int | None, progress: ProgressCallback | None) -> Survey:
     """The images with the names of their files, damaged ones set aside."""
     from ..data import DATASETS, open_dataset, recognize, survey_arrays, survey_folder
 

@@ -15,7 +15,7 @@ from .progress import reading
 from .screen import percent, screen, show_facts, show_json
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Images, ImageSource, Progress
+    from ..data import Dataset, Images, ImageSource, ProgressCallback
 
 SCORES = {
     "error": "error",
@@ -67,7 +67,7 @@ def say(name: str, value: float) -> str:
     return f"{value:.4f}" if name in NOT_SHARES else percent(value)
 
 
-def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, ImageSource]:
+def own_test(run: Path, progress: ProgressCallback | None) -> tuple[Dataset, ImageSource]:
     """The test images that the run itself was tested on."""
     from ..data import open_dataset
     from ..engine.build import reading_settings, split_for
@@ -77,7 +77,7 @@ def own_test(run: Path, progress: Progress | None) -> tuple[Dataset, ImageSource
     return dataset, split_for(recipe, dataset).test
 
 
-def other_test(name: str, model: dict[str, Any], progress: Progress | None) -> tuple[Dataset, Images]:
+def other_test(name: str, model: dict[str, Any], progress: ProgressCallback | None) -> tuple[Dataset, Images]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 

@@ -23,7 +23,7 @@ from .screen import percent, screen, show_facts, show_json, show_table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..data import FoundImages, Progress
+    from ..data import FoundImages, ProgressCallback
 
 LISTED = 10  # images that are named on the screen
 LISTED_CLASSES = 30
@@ -106,7 +106,7 @@ def check_table(out: Path, images: str) -> None:
 
 
 def name_all(
-    net: Any, model: dict[str, Any], found: FoundImages, place: Any, top: int, progress: Progress | None
+    net: Any, model: dict[str, Any], found: FoundImages, place: Any, top: int, progress: ProgressCallback | None
 ) -> tuple[list[Answer], dict[str, str]]:
     """What the model says about the images that can be read, in the order of their names, and why others cannot."""
     from ..data import Normalization

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..machine.launch import speaks
+from ..machine.launch import is_first_process
 from ..untrusted import printable
 
 LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
@@ -19,7 +19,7 @@ LONGEST_SENTENCE = 2000  # letters of a complaint, which may quote a file
 
 def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
-    if not speaks():
+    if not is_first_process():
         return Console(quiet=True, force_terminal=False)
     terminal = sys.stdout.isatty()
     return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)

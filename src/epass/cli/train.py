@@ -15,7 +15,15 @@ from rich.console import Console
 
 from ..errors import InputError
 from ..loggers import Logger, logged, make_loggers
-from ..machine.launch import agreeing, cause, is_one_of_several, join, restarts, speaks, start_processes
+from ..machine.launch import (
+    all_or_none,
+    first_failure,
+    is_first_process,
+    is_one_of_several,
+    join_processes,
+    restarts,
+    start_processes,
+)
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
 from .flags import (
@@ -132,7 +140,7 @@ def share_out(devices: int | None, device: str) -> None:
     """Where several devices are wanted, have the command carried out by as many processes instead of this one."""
     if devices in (None, 1) or is_one_of_several():
         return
-    number, code = cause(start_processes(devices, device))
+    number, code = first_failure(start_processes(devices, device))
     if code < 0:
         complain(f"process {number} was ended by {signal.Signals(-code).name}; the same command with --resume goes on.")
         code = 128 - code
@@ -162,7 +170,7 @@ def carry_out(
     share_out(devices, device)
     from ..machine.distributed import of_first_rank, on_first_rank
 
-    place = join(device)
+    place = join_processes(device)
     if restarts():
         resume, force = True, False
 
@@ -186,10 +194,10 @@ def carry_out(
             done = steps_kept(home) if resume else 0
             show_facts(console, "Plan", plan_facts(experiment, home.path, seconds_per_step, done))
             follow(experiment, home, resume, force, loggers, seconds_per_step, console, stop)
-        if speaks():
+        if is_first_process():
             finish(experiment, home, console)
     except KeyboardInterrupt as stopped:
-        if not speaks():
+        if not is_first_process():
             raise typer.Exit(exit_code(stopped)) from None
         again = line_to_go_on(request, home, device, devices)
         complain(f"continue with {again}" if home.exists() else "nothing was written yet.", "Stopped")
@@ -262,7 +270,7 @@ def prepare(
     from ..machine.device import choose_device
 
     recipe, place = compose(request, base), choose_device(device)
-    with agreeing():
+    with all_or_none():
         with reading(console) as progress:
             dataset = open_dataset(
                 recipe.data["name"],
@@ -321,10 +329,10 @@ def follow(
     )
     try:
         with stop.patiently(), watching(console, experiment.plan.steps, seconds_per_step) as watch:
-            for report in logged(reports, loggers if speaks() else (), home.path, experiment.recipe.flat()):
+            for report in logged(reports, loggers if is_first_process() else (), home.path, experiment.recipe.flat()):
                 watch(report)
     except NotFiniteError as problem:
-        if speaks():
+        if is_first_process():
             complain(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.")
         raise typer.Exit(1) from None
 

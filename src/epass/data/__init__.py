@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ..errors import InputError, unknown
 from .dataset import Dataset, Normalization
-from .images import Images, ImageSource, join
+from .images import Images, ImageSource, concatenate
 from .read.archives import is_archive, list_archive
 from .read.arrays import from_arrays, open_npz
 from .read.channels import with_channels
-from .read.decode import Progress
+from .read.decode import ProgressCallback
 from .read.digits import open_digits
 from .read.folder import list_folder
 from .read.formats import FORMATS, Format, closest, recognize
@@ -23,7 +23,7 @@ from .read.listing import Notice, nothing_at, read_listing
 from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
-from .split.protocols import balanced_split, long_tailed_counts, open_set_labels
+from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
 from .split.split_file import Positions, split_text
 from .split.splits import Protocol, Split, divide
 from .stream.disk import StreamedImages, Streaming
@@ -47,7 +47,7 @@ __all__ = [
     "Normalization",
     "Order",
     "Positions",
-    "Progress",
+    "ProgressCallback",
     "Protocol",
     "Selection",
     "Shuffle",
@@ -56,11 +56,11 @@ __all__ = [
     "Survey",
     "balanced_split",
     "closest",
+    "concatenate",
     "divide",
     "find_images",
     "from_arrays",
     "from_huggingface",
-    "join",
     "long_tailed_counts",
     "open_dataset",
     "open_set_labels",
@@ -97,7 +97,7 @@ def open_dataset(
     image_size: int | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     notice: Notice | None = None,
     streaming: Streaming = None,
 ) -> Dataset:

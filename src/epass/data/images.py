@@ -79,7 +79,7 @@ class Images:
         return Images(self.pixels.to(device), self.labels.to(device))
 
 
-def join(first: ImageSource, second: ImageSource) -> ImageSource:
+def concatenate(first: ImageSource, second: ImageSource) -> ImageSource:
     """The images of `first`, then those of `second`; neither is copied when the other is empty."""
     if not len(second):
         return first

@@ -37,7 +37,7 @@ from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
 from ..recipe import Recipe, arguments, check_table
 from ..seeds import fold
-from ..train.checkpoint import Progress
+from ..train.checkpoint import RunState
 from ..train.optimizer import make_optimizer
 from ..train.recording import Overlap, Recorded
 from ..train.schedule import Plan
@@ -134,8 +134,8 @@ class Experiment:
     feed: Feed
 
     @property
-    def progress(self) -> Progress:
-        return Progress(self.method, self.average, self.optimizer)
+    def progress(self) -> RunState:
+        return RunState(self.method, self.average, self.optimizer)
 
     @property
     def network(self) -> nn.Module:

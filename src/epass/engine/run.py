@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from ..data import join, split_text
+from ..data import concatenate, split_text
 from ..errors import InputError
 from ..evaluate import open_set_accuracy, score
 from ..machine.device import choose_device
@@ -185,7 +185,7 @@ def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
     open_logits = getattr(experiment.method, "open_logits", None)
     if experiment.split.outliers is None or open_logits is None:
         return {}
-    everything = join(experiment.split.test, experiment.split.outliers)
+    everything = concatenate(experiment.split.test, experiment.split.outliers)
     features = infer(net, everything, experiment.dataset, experiment.device).features
     accuracy = open_set_accuracy(open_logits(features).cpu(), everything.labels)
     return {"open_set": {"balanced_accuracy": accuracy, "outliers": len(experiment.split.outliers)}}

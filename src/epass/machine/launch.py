@@ -25,7 +25,7 @@ def is_one_of_several() -> bool:
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
 
 
-def speaks() -> bool:
+def is_first_process() -> bool:
     """Whether this process tells people how it is going: the first of several does."""
     return not is_one_of_several() or os.environ["RANK"] == "0"
 
@@ -40,7 +40,7 @@ def has_joined() -> bool:
     return "torch.distributed" in sys.modules and sys.modules["torch.distributed"].is_initialized()
 
 
-def join(device: str) -> str:
+def join_processes(device: str) -> str:
     """Meet the other processes, if the environment names some; the device of this one."""
     if not is_one_of_several():
         return device
@@ -83,7 +83,7 @@ def device_kind(device: str, count: int) -> str:
 
 
 @contextmanager
-def agreeing() -> Iterator[None]:
+def all_or_none() -> Iterator[None]:
     """All processes pass this, or none: the first that fails says why, and the others end quietly.
 
     For work in which they do not talk to each other.
@@ -159,14 +159,14 @@ def wait_for_all(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     return [process.returncode for process in processes]
 
 
-def cause(codes: Sequence[int]) -> tuple[int, int]:
+def first_failure(codes: Sequence[int]) -> tuple[int, int]:
     """The process that made a run fail, or the first one, and its exit code: not one that only lost the others."""
     failed = [(number, code) for number, code in enumerate(codes) if code]
     return min(failed, key=lambda found: (found[1] == LOST, found[0]), default=(0, 0))
 
 
 @contextmanager
-def leaving() -> Iterator[None]:
+def exiting_at_once() -> Iterator[None]:
     """End one of several processes at once, with the exit code that it would have.
 
     Taking the threads of a process group down in good order sometimes aborts the process instead.

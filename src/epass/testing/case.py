@@ -15,7 +15,7 @@ from ..method import Batch, Method, Outcome, Problem
 from ..networks.classifier import Classifier
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
-from ..train.checkpoint import Progress
+from ..train.checkpoint import RunState
 from ..train.optimizer import make_optimizer
 from ..train.schedule import Plan
 from ..train.step import Step, make_step
@@ -86,11 +86,11 @@ class Case:
         seed = torch.randint(2**62, (), generator=generator)
         return Batch(labeled, labels, unlabeled, index, unlabeled_index, truth, torch.tensor(step), seed)
 
-    def start(self, seed: int = 0) -> tuple[Progress, Step]:
+    def start(self, seed: int = 0) -> tuple[RunState, Step]:
         """A fresh method with optimizer and average, and its step."""
         method = self.build(seed)
         optimizer = make_optimizer(method, Plan(steps=6, lr=0.05))  # SGD: Adam on the CPU reads its step count
-        progress = Progress(method, Average(method.net, 0.9), optimizer)
+        progress = RunState(method, Average(method.net, 0.9), optimizer)
         return progress, make_step(method, optimizer, progress.average)
 
     def trained(self) -> Method:

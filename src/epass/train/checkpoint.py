@@ -38,7 +38,7 @@ TYPES = {  # in the words of safetensors
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunState:
     """The objects whose tensors are a run's state. Everything else is a function of the recipe and the step."""
 
     method: Method
@@ -80,7 +80,7 @@ class Unreported:
             self.seconds = float(tensors[SECONDS])
 
 
-def save_checkpoint(folder: Path, progress: Progress, step: int, unreported: Unreported | None = None) -> Path:
+def save_checkpoint(folder: Path, progress: RunState, step: int, unreported: Unreported | None = None) -> Path:
     """Write the state after `step` steps and forget all but the newest files."""
     state = progress.tensors() | (unreported.tensors() if unreported else {})
     return write_checkpoint(folder, step, {name: tensor.detach().cpu() for name, tensor in state.items()})
@@ -120,7 +120,7 @@ def packed(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> Iterator[
         yield _bytes(tensors[name])
 
 
-def restore_newest(folder: Path, progress: Progress, unreported: Unreported | None = None) -> int:
+def restore_newest(folder: Path, progress: RunState, unreported: Unreported | None = None) -> int:
     """Copy the newest intact checkpoint into `progress` and return its step; 0 if there is none.
 
     A damaged file is named in a warning and the one before it is used.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from safetensors.torch import load, save
 
 from ..machine.distributed import alone, bytes_of_first_rank, of_first_rank, rank, take_from_first_rank
-from .checkpoint import Progress, Unreported
+from .checkpoint import RunState, Unreported
 
 
-def share_start(start: int, progress: Progress, unreported: Unreported) -> int:
+def share_start(start: int, progress: RunState, unreported: Unreported) -> int:
     """Give all ranks the first rank's state after `start` steps, and that step. Only it needs to see the run folder."""
     if alone():
         return start

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
-Progress = Callable[[int, int], None]  # (images done, images in all)
+ProgressCallback = Callable[[int, int], None]  # (images done, images in all)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Packed:
 
 
 def decode_all(
-    images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: Progress | None = None
+    images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: ProgressCallback | None = None
 ) -> Tensor:
     """Images with their positions as uint8 (count, 3, image_size, image_size), decoded by a few threads.
 

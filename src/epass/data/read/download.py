@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import unknown
 from .fetch import RemoteFile, Transfer, fetch
-from .unpack import is_archive, unpack
+from .unpack import is_packed, unpack
 
 SEE_PAGE = "see the owner's page"
 
@@ -197,13 +197,13 @@ def download(name: str, to: Path, progress: Transfer | None = None) -> Path:
         shutil.rmtree(unpacked, ignore_errors=True)  # what an earlier call was in the middle of
         unpacked.mkdir()
         for path in arrived:
-            if is_archive(path):
+            if is_packed(path):
                 unpack(path, unpacked)
     except BaseException:
         shutil.rmtree(unpacked, ignore_errors=True)
         raise
     for path in arrived:
-        if not is_archive(path):
+        if not is_packed(path):
             path.replace(unpacked / path.name)
     unpacked.replace(folder)
     shutil.rmtree(workplace)

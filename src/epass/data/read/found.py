@@ -17,10 +17,10 @@ from ...errors import InputError
 from ..images import Images
 from .archives import is_archive, list_archived, read_members
 from .channels import with_channels
-from .decode import Progress, decode_readable
+from .decode import ProgressCallback, decode_readable
 from .folder import EXTENSIONS, walk
 from .listing import Place, Read, from_disk, name_inside, nothing_at
-from .resize import check_size
+from .resize import check_image_size
 from .tables import is_table, list_named
 
 
@@ -44,7 +44,7 @@ class FoundImages:
         return len(self.files)
 
     def chunks(
-        self, image_size: int, channels: int, rows: int = 512, progress: Progress | None = None
+        self, image_size: int, channels: int, rows: int = 512, progress: ProgressCallback | None = None
     ) -> Iterator[Chunk]:
         """The images as training decodes them, `rows` at a time; members of an archive in the order of the archive.
 
@@ -54,7 +54,7 @@ class FoundImages:
             rows: Images in a chunk, those that cannot be read included.
             progress: Called with (images done, images in all) after every chunk.
         """
-        check_size(image_size)
+        check_image_size(image_size)
         stream = iter(self.read(self.files))
         for start in range(0, len(self), rows):
             readable, reasons = decode_readable(islice(stream, rows), image_size)

@@ -11,10 +11,10 @@ from torch import Tensor
 from ...augment import reflect_padding
 from ...errors import InputError, one_of
 from ..dataset import Dataset, channel_statistics
-from ..images import Images, ImageSource, join
-from .decode import FORMATS, Packed, Progress, check_pixels, decode, to_square
+from ..images import Images, ImageSource, concatenate
+from .decode import FORMATS, Packed, ProgressCallback, check_pixels, decode, to_square
 from .listing import check_number, number, number_classes
-from .resize import check_size
+from .resize import check_image_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,7 +41,7 @@ def from_huggingface(
     *,
     name: str = "huggingface",
     image_size: int = 32,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Dataset:
     """A data set from a `datasets.Dataset`, or from the splits "train", "unlabeled" and "test" of a `DatasetDict`.
 
@@ -54,7 +54,7 @@ def from_huggingface(
         image_size: Side of the square images.
         progress: Called with (images done, images in all).
     """
-    check_size(image_size)
+    check_image_size(image_size)
     splits = dataset if isinstance(dataset, Mapping) else {"train": dataset}
     one_of("split", "train", splits)
     parts = {key: splits[key] for key in ("train", "unlabeled", "test") if key in splits}
@@ -108,7 +108,7 @@ def _assemble(name: str, pixels: dict[str, Tensor], texts: dict[str, list[str]],
         raise InputError(f"The split 'test' of '{name}' has an image without a label: remove it.")
     train: ImageSource = Images(pixels["train"], labels["train"])
     if "unlabeled" in pixels:
-        train = join(train, Images(pixels["unlabeled"], labels["unlabeled"]))
+        train = concatenate(train, Images(pixels["unlabeled"], labels["unlabeled"]))
     mean, std = channel_statistics(train.pixels)
     test = Images(pixels["test"], labels["test"]) if "test" in pixels else None
     augment = {"padding": reflect_padding(train.shape[-1], 0.875), "horizontal_flip": True}

@@ -16,8 +16,8 @@ from ..dataset import Dataset, channel_statistics, count_levels, statistics_of
 from ..images import Images, ImageSource
 from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
-from .decode import Packed, Progress, decode_all
-from .resize import check_size
+from .decode import Packed, ProgressCallback, decode_all
+from .resize import check_image_size
 
 _DIGITS = 18  # longer names are no numbers of classes
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
@@ -108,13 +108,13 @@ def check_number(classes: Sequence[str], where: str) -> None:
 def read_listing(
     listing: Listing,
     image_size: int | None,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
     notice: Notice | None,
     started: float,
     streaming: Streaming = None,
 ) -> Dataset:
     """The data set of a listing, from the cache if nothing changed since it was last read."""
-    size = check_size(32 if image_size is None else image_size)
+    size = check_image_size(32 if image_size is None else image_size)
     files, split = listing.train + listing.test, len(listing.train)
     marks = [_mark(file, listing.root) for file in files]
     entry = Entry.of(listing.root, marks, (len(files), 3, size, size))
@@ -137,7 +137,9 @@ def read_listing(
             store(entry, pixels)
         train = Images(pixels[:split], torch.tensor(listing.labels))
         test = Images(pixels[split:], torch.tensor(listing.test_labels))
-    return assemble(listing, train, test if listing.test else None, names[:split], names[split:], statistics)
+    return dataset_from_listing(
+        listing, train, test if listing.test else None, names[:split], names[split:], statistics
+    )
 
 
 def _streams(listing: Listing, entry: Entry, streaming: Streaming) -> bool:
@@ -151,7 +153,7 @@ def _streams(listing: Listing, entry: Entry, streaming: Streaming) -> bool:
     return is_streamed(entry.shape, streaming)
 
 
-def _count(images: ImageSource, entry: Entry, progress: Progress | None) -> Tensor:
+def _count(images: ImageSource, entry: Entry, progress: ProgressCallback | None) -> Tensor:
     """How often each level occurs in each channel, from the cache if the files have not changed."""
     known = load(entry)
     if known is not None:
@@ -166,7 +168,7 @@ def _count(images: ImageSource, entry: Entry, progress: Progress | None) -> Tens
     return counts
 
 
-def assemble(
+def dataset_from_listing(
     listing: Listing,
     train: ImageSource,
     test: ImageSource | None,

@@ -17,7 +17,7 @@ LARGEST = 8192  # no network takes more, and a single image has 200 MB then
 _CHUNK = 1024  # images per chunk: the float copies of a large set would not fit into memory
 
 
-def check_size(image_size: int) -> int:
+def check_image_size(image_size: int) -> int:
     """`image_size`, if it is one that images can have."""
     if image_size < SMALLEST:
         raise InputError(f"An image size of {image_size} pixels is too small: use {SMALLEST} or more.")
@@ -40,7 +40,7 @@ def resize(pixels: Tensor, image_size: int) -> Tensor:
     """
     top, left, side = central_square(*pixels.shape[-2:])
     square = pixels[..., top : top + side, left : left + side]
-    if side == check_size(image_size):
+    if side == check_image_size(image_size):
         return square.contiguous()
     starts = range(0, len(pixels), _CHUNK)
     return torch.cat([_scale(square[start : start + _CHUNK], image_size) for start in starts])

@@ -19,10 +19,10 @@ from ...errors import InputError
 from ...files import as_text
 from ..dataset import Dataset
 from ..images import Images
-from .decode import FORMATS, Progress, decode, without_name
+from .decode import FORMATS, ProgressCallback, decode, without_name
 from .folder import list_folder
-from .listing import assemble
-from .resize import check_size
+from .listing import dataset_from_listing
+from .resize import check_image_size
 
 
 class ImageFile(NamedTuple):
@@ -53,9 +53,9 @@ def survey_arrays(dataset: Dataset) -> Survey:
     return Survey(dataset, train_names, test_names, (), ())
 
 
-def survey_folder(path: Path, image_size: int = 32, progress: Progress | None = None) -> Survey:
+def survey_folder(path: Path, image_size: int = 32, progress: ProgressCallback | None = None) -> Survey:
     """The data set that `open_dataset` would return if the files that cannot be read were removed."""
-    check_size(image_size)
+    check_image_size(image_size)
     listing = list_folder(path)
     on_disk = [[place for place in part if isinstance(place, Path)] for part in (listing.train, listing.test)]
     train, train_files, bad = _read(on_disk[0], listing.labels, path, image_size, progress)
@@ -67,12 +67,12 @@ def survey_folder(path: Path, image_size: int = 32, progress: Progress | None = 
     if listing.test and not test_files:
         raise InputError(f"None of the test images in '{path}' can be read: replace them.")
     train_names, test_names = (tuple(file.name for file in files) for files in (train_files, test_files))
-    dataset = assemble(listing, train, test if listing.test else None, train_names, test_names)
+    dataset = dataset_from_listing(listing, train, test if listing.test else None, train_names, test_names)
     return Survey(dataset, train_names, test_names, (*train_files, *test_files), (*bad, *also_bad))
 
 
 def _read(
-    paths: Sequence[Path], labels: Sequence[int], root: Path, image_size: int, progress: Progress | None
+    paths: Sequence[Path], labels: Sequence[int], root: Path, image_size: int, progress: ProgressCallback | None
 ) -> tuple[Images, list[ImageFile], list[tuple[str, str]]]:
     """Images and headers of the files that can be read; name and reason of the others."""
     pixels = torch.empty(len(paths), 3, image_size, image_size, dtype=torch.uint8)

@@ -29,7 +29,7 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes]]
 
 
-def is_archive(path: Path) -> bool:
+def is_packed(path: Path) -> bool:
     """Whether `unpack` knows what to do with this file."""
     return path.name.lower().endswith(ARCHIVES)
 

@@ -16,7 +16,7 @@ from ...errors import InputError, unknown
 from ...untrusted import LARGEST_JSON, parse_json, read_limited
 from ..dataset import Dataset
 from ..images import ImageSource
-from .protocols import IntArray
+from .drawing import IntArray
 
 FORMAT = 1  # of the file; a newer one is refused, not guessed at
 PARTS = ("labeled", "unlabeled", "validation", "test")

@@ -14,7 +14,7 @@ from ... import seeds
 from ...errors import InputError, unknown
 from ..dataset import Dataset
 from ..images import ImageSource
-from .protocols import (
+from .drawing import (
     IntArray,
     Rounding,
     balanced_split,

@@ -16,7 +16,7 @@ import torch
 from ....errors import InputError
 from ...dataset import Dataset
 from ...images import Images
-from .layout import Array, File, Format, Layout, assemble, labeled_images
+from .layout import Array, File, Format, Layout, dataset_from_arrays, labeled_images
 from .pickles import load_plain
 
 _SIDE, _PIXELS = 32, 3 * 32 * 32
@@ -45,7 +45,9 @@ class Cifar:
         *batches, test, names = [(self.layout.folder(path) / name, data) for name, data in contents.items()]
         train = [self._images(*batch) for batch in batches]
         whole = Images(torch.cat([part.pixels for part in train]), torch.cat([part.labels for part in train]))
-        return assemble(self.name, self._classes(*names), whole, self._images(*test), _AUGMENT, self.statistics)
+        return dataset_from_arrays(
+            self.name, self._classes(*names), whole, self._images(*test), _AUGMENT, self.statistics
+        )
 
     def _images(self, place: Path, data: bytes) -> Images:
         label = self.label

@@ -12,9 +12,9 @@ from ....augment import reflect_padding
 from ....errors import InputError, one_of
 from ...dataset import Dataset
 from ...stream.disk import Streaming
-from ..decode import Progress
+from ..decode import ProgressCallback
 from .layout import check_layout
-from .photos import Listing, list_class_files, open_photos
+from .photos import PhotoList, list_class_files, open_photos
 
 NAME = "eurosat"
 TEXT = "AnnualCrop/*.jpg, Forest/*.jpg and the folders of the eight other classes, the RGB version"
@@ -39,14 +39,14 @@ def missing(folder: Path) -> list[str]:
 
 
 def read(
-    folder: Path, *, image_size: int = 32, progress: Progress | None = None, streaming: Streaming = None
+    folder: Path, *, image_size: int = 32, progress: ProgressCallback | None = None, streaming: Streaming = None
 ) -> Dataset:
     """EuroSAT: of every class, in the order of the file names, the last fifth (rounded down) is the test set."""
     check_layout(NAME, folder, missing(folder))
     names, paths, labels = list_class_files(folder, folder)
     for name in names:
         one_of("EuroSAT class", name, CLASSES)
-    train, test = Listing([], []), Listing([], [])
+    train, test = PhotoList([], []), PhotoList([], [])
     for number, name in enumerate(CLASSES):
         files = [path for path, label in zip(paths, labels, strict=True) if names[label] == name]
         if len(files) < 5:

@@ -21,7 +21,7 @@ from ....augment import reflect_padding
 from ....errors import InputError
 from ...dataset import Dataset
 from ...images import Images
-from .layout import Array, File, Format, Layout, assemble, check_sum, labeled_images, md5
+from .layout import Array, File, Format, Layout, check_sum, dataset_from_arrays, labeled_images, md5
 
 _BYTES = 8  # the type of the numbers
 _PACKED_MOST = 1040  # gzip makes nothing smaller than by this factor: more is not worth memory
@@ -89,7 +89,7 @@ class Idx:
                 f"{tuple(shape)}: get them again."
             )
         augment = {"padding": reflect_padding(shape[-1], 0.875), "horizontal_flip": self.horizontal_flip}
-        return assemble(self.name or folder.resolve().name, classes, train, test, augment)
+        return dataset_from_arrays(self.name or folder.resolve().name, classes, train, test, augment)
 
     def _array(self, folder: Path, number: int) -> Array:
         file = self.layout.files[number]

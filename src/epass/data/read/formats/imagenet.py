@@ -13,10 +13,10 @@ import numpy as np
 from ....errors import InputError, unknown
 from ...dataset import Dataset
 from ...stream.disk import Streaming
-from ..decode import Progress
+from ..decode import ProgressCallback
 from .layout import check_layout
 from .matlab import list_variables
-from .photos import IMAGENET_MEAN, IMAGENET_STD, Listing, crop_padding, list_class_files, list_files, open_photos
+from .photos import IMAGENET_MEAN, IMAGENET_STD, PhotoList, crop_padding, list_class_files, list_files, open_photos
 from .textfile import read_lines, whole_number
 
 NAME = "imagenet"
@@ -40,7 +40,7 @@ def missing(folder: Path) -> list[str]:
 
 
 def read(
-    folder: Path, *, image_size: int = 224, progress: Progress | None = None, streaming: Streaming = None
+    folder: Path, *, image_size: int = 224, progress: ProgressCallback | None = None, streaming: Streaming = None
 ) -> Dataset:
     """ImageNet, the validation images as its test set; the classes are called by their WordNet numbers.
 
@@ -58,7 +58,7 @@ def read(
     return open_photos(
         NAME,
         classes,
-        Listing(paths, labels),
+        PhotoList(paths, labels),
         test,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
@@ -73,16 +73,16 @@ def _has_classes(folder: Path) -> bool:
     return folder.is_dir() and any(_WNID.fullmatch(entry.name) and entry.is_dir() for entry in folder.iterdir())
 
 
-def _validation_classes(folder: Path, classes: list[str]) -> Listing:
+def _validation_classes(folder: Path, classes: list[str]) -> PhotoList:
     names, paths, labels = list_class_files(folder / "val", folder)
     for name in names:
         if name not in classes:
             raise unknown("validation class", name, classes)
     numbers = [classes.index(name) for name in names]
-    return Listing(paths, [numbers[label] for label in labels])
+    return PhotoList(paths, [numbers[label] for label in labels])
 
 
-def _validation_list(folder: Path, classes: list[str]) -> Listing:
+def _validation_list(folder: Path, classes: list[str]) -> PhotoList:
     """The images of a folder without classes; line n of the owner's list gives the ILSVRC number of image n."""
     truth = folder / _DEVKIT / _TRUTH
     lines = read_lines(truth)
@@ -103,7 +103,7 @@ def _validation_list(folder: Path, classes: list[str]) -> Listing:
         if wnid not in numbers:
             raise InputError(f"The image '{path}' is of class {wnid}, which has no folder in '{folder / 'train'}'.")
         labels.append(numbers[wnid])
-    return Listing(paths, labels)
+    return PhotoList(paths, labels)
 
 
 def _numbered_classes(path: Path) -> dict[int, str]:

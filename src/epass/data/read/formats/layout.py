@@ -96,7 +96,7 @@ class Layout:
                     if file is None or not member.isfile():
                         continue
                     place = f"{archive}/{member.name}"
-                    check_size(place, member.size, file)  # before it is unpacked into memory
+                    check_file_size(place, member.size, file)  # before it is unpacked into memory
                     stream = packed.extractfile(member)
                     data = b"" if stream is None else stream.read()
                     check_sum(place, data, file)
@@ -133,13 +133,13 @@ def read_checked(folder: Path, file: File) -> bytes:
     path = file.within(folder)
     if path is None:
         raise InputError(f"'{folder}' lacks {file.name}: put the original files there.")
-    check_size(str(path), path.stat().st_size, file)
+    check_file_size(str(path), path.stat().st_size, file)
     data = path.read_bytes()
     check_sum(str(path), data, file)
     return data
 
 
-def check_size(place: str, size: int, file: File) -> None:
+def check_file_size(place: str, size: int, file: File) -> None:
     """Refuse a size that the file does not have."""
     if size > max(LARGEST_FILE, file.size or 0):
         raise InputError(f"'{place}' has {size:,} bytes, far more than the original: get it again.")
@@ -175,7 +175,7 @@ def labeled_images(place: Path, pixels: Array, labels: Array, num_classes: int) 
     return Images(_tensor(pixels), _tensor(labels.astype(np.int64)))
 
 
-def assemble(
+def dataset_from_arrays(
     name: str,
     classes: Sequence[str],
     train: Images,

@@ -13,14 +13,14 @@ from ....errors import InputError
 from ...dataset import Dataset
 from ...images import Images, ImageSource
 from ...stream.disk import Files, Streaming, is_streamed, stream
-from ..decode import Progress, decode_all
+from ..decode import ProgressCallback, decode_all
 from ..folder import list_classes, walk
-from ..resize import SMALLEST, check_size
+from ..resize import SMALLEST, check_image_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Listing(NamedTuple):
+class PhotoList(NamedTuple):
     """Image files and their labels."""
 
     paths: list[Path]
@@ -41,18 +41,18 @@ def list_files(folder: Path, root: Path) -> list[Path]:
 def open_photos(
     name: str,
     classes: Sequence[str],
-    train: Listing,
-    test: Listing,
+    train: PhotoList,
+    test: PhotoList,
     *,
     mean: tuple[float, ...],
     std: tuple[float, ...],
     augment: Mapping[str, object],
     image_size: int,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
     streaming: Streaming,
 ) -> Dataset:
     """The data set of the files in `train` and `test`, all in memory unless they are streamed."""
-    check_size(image_size)
+    check_image_size(image_size)
     paths = [*train.paths, *test.paths]
     parts: tuple[ImageSource, ImageSource]
     if is_streamed((len(paths), 3, image_size, image_size), streaming):

@@ -10,9 +10,9 @@ from pathlib import Path
 from ....errors import InputError
 from ...dataset import Dataset
 from ...stream.disk import Streaming
-from ..decode import Progress
+from ..decode import ProgressCallback
 from .layout import check_layout
-from .photos import IMAGENET_MEAN, IMAGENET_STD, Listing, crop_padding, open_photos
+from .photos import IMAGENET_MEAN, IMAGENET_STD, PhotoList, crop_padding, open_photos
 from .textfile import read_lines, whole_number
 
 NAME = "semi_aves"
@@ -33,7 +33,7 @@ def read(
     *,
     other_species: bool = False,
     image_size: int = 224,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     streaming: Streaming = None,
 ) -> Dataset:
     """Semi-Aves: the labeled images of both labeled lists, then the unlabeled ones.
@@ -46,7 +46,7 @@ def read(
         streaming: As in `open_dataset`.
     """
     check_layout(NAME, folder, missing(folder))
-    train = Listing([], [])
+    train = PhotoList([], [])
     for name in _LABELED:
         _append(train, folder, name)
     number = max(train.labels) + 1
@@ -60,7 +60,7 @@ def read(
         raise InputError(f"All images in '{folder / _LABELED[0]}' have label 0: expected two classes or more.")
     for name in (_UNLABELED, _OTHER_SPECIES)[: 1 + other_species]:
         _append(train, folder, name, labeled=False)
-    test = Listing([], [])
+    test = PhotoList([], [])
     _append(test, folder, _TEST, most=number)
     return open_photos(
         NAME,
@@ -76,7 +76,7 @@ def read(
     )
 
 
-def _append(listing: Listing, folder: Path, name: str, *, labeled: bool = True, most: int = _MOST_CLASSES) -> None:
+def _append(listing: PhotoList, folder: Path, name: str, *, labeled: bool = True, most: int = _MOST_CLASSES) -> None:
     """Add the images of a list, which has a path and a label in every line."""
     list_file, root = folder / name, folder.resolve()
     lines = read_lines(list_file)
