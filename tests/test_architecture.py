@@ -47,8 +47,9 @@ ROOMS: dict[str, set[str]] = {
     "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
+    "app": EDGE | {"check", "data", "evaluate", "extensions", "methods", "networks", "parts", "reproduce", "train"},
     "cli": EDGE
-    | {"check", "data", "evaluate", "methods", "networks", "reproduce"}
+    | {"app", "check", "data", "evaluate", "methods", "networks", "reproduce"}
     | {"train.checkpoint", "train.loop", "train.window"},
     "studio": EDGE,
     "__main__": {"cli"},
@@ -76,6 +77,7 @@ LIBRARIES: dict[str, set[str]] = {
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
+    "app": {"torch", "numpy"},
     "cli": {"typer", "rich", "torch", "numpy"},
     "studio": {"numpy"},
     "__main__": set(),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..app.evaluate import evaluate
 from ..errors import InputError
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
@@ -17,7 +18,7 @@ from .check import check
 from .compare import COMPARISONS, compare
 from .demo import demo
 from .download import download
-from .evaluate import evaluate
+from .expose import expose
 from .listings import datasets, methods, networks, recipes
 from .predict import predict
 from .pretrain import pretrain
@@ -52,7 +53,7 @@ app.command(rich_help_panel="Work")(train)
 app.command(rich_help_panel="Work")(pretrain)
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
 app.add_typer(reproduce, name="reproduce", rich_help_panel="Work")
-app.command(rich_help_panel="Work")(evaluate)
+app.command(rich_help_panel="Work")(expose(evaluate))
 app.command(rich_help_panel="Work")(predict)
 app.command(rich_help_panel="Work")(report)
 app.command(rich_help_panel="Work")(bench)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..app.words import count_images, percent
 from ..errors import InputError
 from ..files import write_atomically
 from ..recipe import Recipe
-from .plan import images as count_images
 from .progress import reading
-from .screen import percent, screen, show_facts, show_json
+from .screen import screen, show_facts, show_json
 from .settings import DEFAULT_METHOD, describe_method, fitting, locate
 
 if TYPE_CHECKING:

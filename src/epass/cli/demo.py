@@ -16,11 +16,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ..app.words import duration, percent
 from ..machine.cpu import keep_freed_memory
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder, load_run
 from .progress import overall
-from .screen import complain, duration, percent, screen, show_table
+from .screen import complain, screen, show_table
 from .stopping import exit_code, stop_signals
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .screen import duration, percent
+from ..app.words import count_images, duration, percent, times
 from .settings import describe_recipe
 
 if TYPE_CHECKING:
@@ -33,15 +33,18 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
     if len(split.classes) < len(dataset.classes):
         classes = f"{len(split.classes)} known classes of {len(dataset.classes)}"
     kept_back = (
-        {"validation": f"{images(len(split.validation))}, kept back from the labeled ones"} if split.validation else {}
+        {"validation": f"{count_images(len(split.validation))}, kept back from the labeled ones"}
+        if split.validation
+        else {}
     )
     return {
         "data": f"{dataset.name}, {classes}, {'gray' if channels == 1 else 'color'} images of "
         f"{height} x {width} pixels",
-        "labeled": f"{images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
-        "unlabeled": images(len(split.unlabeled)) + ("" if uses_unlabeled else ", which this method does not look at"),
+        "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
+        "unlabeled": count_images(len(split.unlabeled))
+        + ("" if uses_unlabeled else ", which this method does not look at"),
         **kept_back,
-        "test": images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
+        "test": count_images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
         "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
@@ -59,7 +62,7 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
     if chosen is not None:
         selected["test error, validation selected"] = (
             f"{percent(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "
-            f"{images(chosen['images'])} kept for validation"
+            f"{count_images(chosen['images'])} kept for validation"
         )
     return {
         "test error, last step": percent(last["error"]),
@@ -81,13 +84,3 @@ def per_class(counts: Sequence[int], classes: Sequence[str]) -> str:
     if len(counts) <= LISTED_CLASSES:
         return ", ".join(f"{name} {count:,}" for name, count in zip(classes, counts, strict=True))
     return f"{min(counts):,} to {max(counts):,} per class"
-
-
-def images(count: int) -> str:
-    """A number of images."""
-    return f"{count:,} image{'s' * (count != 1)}"
-
-
-def times(count: float) -> str:
-    """How often; less than ten times with a decimal."""
-    return f"{count:,.0f} times" if count >= 10 else f"{count:.1f} times"

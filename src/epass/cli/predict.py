@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ..app.words import count_images, percent
 from ..errors import InputError
 from ..files import as_text, write_atomically
 from ..untrusted import printable, spreadsheet_path, spreadsheet_text
-from .plan import images as count_images
 from .progress import reading
-from .screen import percent, screen, show_facts, show_json, show_table
+from .screen import screen, show_facts, show_json, show_table
 
 if TYPE_CHECKING:
     from torch import Tensor

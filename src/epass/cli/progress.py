@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from .screen import percent
+from ..app.words import percent
 
 if TYPE_CHECKING:
     from ..train.loop import Report

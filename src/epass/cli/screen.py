@@ -56,15 +56,3 @@ def show_json(value: Any) -> None:
     """One JSON value and nothing else; what a terminal would obey is written as JSON writes control characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
-
-
-def duration(seconds: float) -> str:
-    """A length of time in the largest fitting unit."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """A fraction as people say it."""
-    return f"{100 * share:.{digits}f} %"

@@ -1,21 +1,20 @@
-"""`epass evaluate`."""
+"""Test a trained model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..errors import InputError
 from ..recipe import read_recipe
-from .plan import images as count_images
-from .progress import reading
-from .screen import percent, screen, show_facts, show_json
+from .events import Event, Result, work
+from .flags import Device, Flag, Reading, Run
+from .words import count_images, percent
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Images, ImageSource, ProgressCallback
+    from ..data import Dataset, Images, ImageSource
 
 SCORES = {
     "error": "error",
@@ -33,33 +32,31 @@ SCORES = {
 NOT_SHARES = ("auc", "nll", "brier")
 
 
+@work
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    data: Annotated[
-        str | None, typer.Option(help="Other images of the same classes: a name, a folder or an .npz file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-) -> None:
+    run: Run,
+    *,
+    data: Annotated[str | None, Flag("Other images of the same classes: a name, a folder or an .npz file.")] = None,
+    device: Device = "auto",
+    reading: Reading | None = None,
+) -> Iterator[Event]:
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
     from ..engine.models import load_model
     from ..evaluate import score
     from ..machine.device import choose_device
 
-    place = choose_device(device)
+    place, run = choose_device(device), Path(run)
     net, model = load_model(run)
-    console = screen()
-    with reading(console) as progress:
-        dataset, test = own_test(run, progress) if data is None else other_test(data, model, progress)
+    dataset, test = own_test(run, reading) if data is None else other_test(data, model, reading)
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
     scores = score(predict(net.to(place), test, dataset, place), test.labels)
-    if json:
-        show_json({"run": str(run), "data": dataset.name, "images": len(test), "scores": scores})
-        return
-    title = f"{run} on {count_images(len(test))} of {dataset.name}"
-    show_facts(console, title, {SCORES.get(name, name): say(name, value) for name, value in scores.items()})
+    yield Result(
+        f"{run} on {count_images(len(test))} of {dataset.name}",
+        facts={SCORES.get(name, name): say(name, value) for name, value in scores.items()},
+        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores},
+    )
 
 
 def say(name: str, value: float) -> str:
@@ -67,23 +64,23 @@ def say(name: str, value: float) -> str:
     return f"{value:.4f}" if name in NOT_SHARES else percent(value)
 
 
-def own_test(run: Path, progress: ProgressCallback | None) -> tuple[Dataset, ImageSource]:
+def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource]:
     """The test images that the run itself was tested on."""
     from ..data import open_dataset
     from ..engine.build import reading_settings, split_for
 
     recipe = read_recipe(str(run / "recipe.toml"))
-    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=progress)
+    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
     return dataset, split_for(recipe, dataset).test
 
 
-def other_test(name: str, model: dict[str, Any], progress: ProgressCallback | None) -> tuple[Dataset, Images]:
+def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, Images]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
     from ..data import Images, open_dataset, with_channels
 
-    dataset = open_dataset(name, image_size=model["height"], progress=progress)
+    dataset = open_dataset(name, image_size=model["height"], progress=reading)
     classes: list[str] = model["classes"]
     if set(classes) != set(dataset.classes):
         missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))

@@ -1,0 +1,101 @@
+"""What happens while something is done for a person: small facts that a terminal prints and a page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is going to happen, by name, in words."""
+
+    title: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    step: int
+    steps: int
+    values: Mapping[str, float] = field(default_factory=dict)  # of a report; nothing between two reports
+    seconds_left: float | None = None  # None: not known yet
+    run: str = ""  # which one, where there are several
+    place: str = ""  # the device that trains it, where there are several
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence that somebody may want to know."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A sentence that nobody should miss: what was guessed, skipped or went wrong, and what to do."""
+
+    sentence: str
+    kind: str = "Warning"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under heads."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out: always the last event."""
+
+    title: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # for people
+    values: Mapping[str, Any] = field(default_factory=dict)  # for programs, in JSON's own types
+    files: Mapping[str, Path] = field(default_factory=dict)  # what was written, by what it is
+    following: str = ""  # the command that people type next
+    complaint: str = ""  # why this is not all that was asked for, if it is not; a command then ends with exit code 1
+
+
+Event = Plan | Progress | Notice | Caution | Table | Result
+
+
+class Work:
+    """Events as they happen. Nothing happens before somebody iterates, or asks for the result."""
+
+    def __init__(self, events: Iterator[Event], name: str) -> None:
+        self._events, self._name = events, name
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._events
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: not done yet, call .result() or iterate over its events>"
+
+    def result(self) -> Result:
+        """Do everything, and return what came out."""
+        event: Event | None = None
+        for event in self._events:  # noqa: B007  (the last one counts)
+            pass
+        if not isinstance(event, Result):
+            raise RuntimeError(f"{self._name} was iterated over before: its result was the last event.")
+        return event
+
+
+def work(function: Callable[P, Iterator[Event]]) -> Callable[P, Work]:
+    """Let a generator of events return `Work`, so that it can be run to its end in one call."""
+
+    @wraps(function)
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Work:
+        return Work(function(*args, **kwargs), function.__name__)
+
+    return begin

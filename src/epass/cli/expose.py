@@ -1,0 +1,59 @@
+"""An application function as a command: the same names, types, defaults and help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from ..app.events import Work
+from ..app.flags import Flag
+from .show import show
+
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def expose(function: Callable[..., Work]) -> Callable[..., None]:
+    """What typer makes a command of: it calls the function and shows what happens."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = [p for p in inspect.signature(function).parameters.values() if flag_of(hints[p.name]) is not None]
+
+    def command(json: bool, **said: Any) -> None:
+        show(function, said, as_json=json)
+
+    spoken = [as_option(parameter, hints[parameter.name]) for parameter in parameters]
+    asked = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JSON)
+    command.__signature__ = inspect.Signature([*spoken, asked])  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*spoken, asked)}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def flag_of(hint: Any) -> Flag | None:
+    """The flag that an annotation carries."""
+    carried = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((extra for extra in carried if isinstance(extra, Flag)), None)
+
+
+def as_option(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    """A parameter as typer wants it: by position an argument, by name an option."""
+    flag = flag_of(hint)
+    assert flag is not None
+    help_text = f"{flag.help} [dim]\\[default: {flag.default}][/]" if flag.default else flag.help
+    panel = {"rich_help_panel": flag.panel} if flag.panel else {}
+    shown: dict[str, Any] = {"help": help_text, "metavar": flag.metavar or None, "min": flag.least, **panel}
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        told: Any = typer.Argument(**shown)
+    elif flag.name or parameter.default is False:  # nobody needs --no-stream
+        told = typer.Option(flag.name or f"--{parameter.name.replace('_', '-')}", **shown)
+    else:
+        told = typer.Option(**shown)
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[typed(get_args(hint)[0]), told])
+
+
+def typed(kind: Any) -> Any:
+    """The type that a text of the command line becomes: where Python takes a text or a path, a path."""
+    return {str | Path: Path, str | Path | None: Path | None}.get(kind, kind)
