@@ -36,9 +36,9 @@ import pytest
 
 import epass
 from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
+from epass.app.evaluate import SCORES
 from epass.augment import make_policies
 from epass.cli import main
-from epass.cli.evaluate import SCORES
 from epass.cli.train import train as train_command
 from epass.engine.build import check_recipe, data_settings
 from epass.engine.models import start_settings

@@ -1,4 +1,4 @@
-"""The recipe: everything that decides a run, as one frozen object and one TOML file."""
+"""The recipe, or config: everything that decides a run, as one frozen object and one TOML file."""
 
 from __future__ import annotations
 

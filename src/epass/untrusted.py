@@ -24,7 +24,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def read_limited(path: Path, most: int) -> bytes:
     """The content of a plain file of at most `most` bytes: a pipe would be waited for, and a device may never end."""
     if path.exists() and not path.is_file():
-        raise InputError(f"'{path}' is no plain file: put a copy of one in its place.")
+        raise InputError(f"'{path}' is not a plain file: put a copy of one in its place.")
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:

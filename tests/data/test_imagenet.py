@@ -112,7 +112,7 @@ def test_a_wrong_table_of_classes(flat: Path, refused) -> None:
     number, name, zero = numbers("", random_pixels(1, 1)), text(ILSVRC[1]), numbers("", 0 * random_pixels(1, 1))
     for variable, parts in [
         (numbers("other", random_pixels(2, 2)), ("no variable 'synsets'", "holds other")),
-        (numbers("synsets", random_pixels(2, 2)), ("is no table",)),
+        (numbers("synsets", random_pixels(2, 2)), ("is not a table",)),
         (table("synsets", [{"WNID": name}]), ("no ILSVRC2012_ID", "from 1")),
         (table("synsets", [{"WNID": number, "ILSVRC2012_ID": number}]), ("no WNID", "n and 8 digits")),
         (table("synsets", [{"WNID": name, "ILSVRC2012_ID": name}]), ("no ILSVRC2012_ID",)),

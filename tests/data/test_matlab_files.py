@@ -99,7 +99,7 @@ def test_content_that_does_not_fit(tmp_path: Path, refused) -> None:
         list(opened(element(66, b"x" * 12)).blocks(5))
     with refused("'X' holds no numbers"):
         list(opened(element(2, b"x" * 12), number=1).blocks(5))
-    with refused("'X' is no table"):
+    with refused("'X' is not a table"):
         opened(element(2, b"x" * 12)).table()
     with refused("have no names"):
         opened(element(5, b"\0" * 4), element(1, b""), number=2).table()

@@ -90,7 +90,7 @@ def test_cifar_with_wrong_content_is_refused(tmp_path: Path, refused) -> None:
     folder = write_cifar(tmp_path / "binary", "cifar10-binary")
     record = (folder / "test_batch.bin").read_bytes()[:3073]
     for data, words in (
-        (record[:-1], "3,072 bytes, which are no whole records of 3073"),
+        (record[:-1], "3,072 bytes, which is not a whole number of records of 3073"),
         (b"\x0a" + record[1:], "the label 10, but there are only 0 to 9"),
         (b"", "holds no image"),
     ):

@@ -153,7 +153,7 @@ def test_a_folder_keeps_its_split_at_any_image_size(tmp_path: Path, refused) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": 2}, ("is no split file of this version", '"format": 1')),
+        ({"format": 2}, ("is not a split file of this version", '"format": 1')),
         ({"labeled": None}, ("lacks a list", '"labeled"')),
         ({"data": []}, ("lacks an object", '"data"')),
         ({"labeled": [0, 54]}, ('has 54 in "labeled"', "from 0 to 53")),
@@ -203,14 +203,14 @@ def test_parts_that_overlap_are_refused(tmp_path: Path, refused) -> None:
 
 def test_what_is_no_split_file(tmp_path: Path, refused) -> None:
     path = tmp_path / "split.json"
-    with refused("There is no split file", "called split.json"):
+    with refused("There is not a split file", "called split.json"):
         divide(dataset(), seed=0, split_file=str(path))
     for text in ("", "no json", '{"format": 1', "\x89"):
         path.write_text(text, encoding="latin-1")
         with refused(f"'{path}' is damaged or no split file", "use the split.json of a run"):
             divide(dataset(), seed=0, split_file=str(path))
     path.write_text("[1]")
-    with refused("is no split file of this version"):
+    with refused("is not a split file of this version"):
         divide(dataset(), seed=0, split_file=str(path))
 
 

@@ -363,7 +363,9 @@ def test_arrays_and_archives_are_refused(photos: Path, tmp_path: Path, refused: 
 
     np.savez(tmp_path / "a.npz", train_images=np.zeros((4, 8, 8), np.uint8), train_labels=np.arange(4) % 2)
     for name in ("digits", str(tmp_path / "a.npz")):
-        with refused(f"'{name}' is no set of image files, which alone can be streamed: leave data.streaming out."):
+        with refused(
+            f"'{name}' does not consist of image files, and only these can be streamed: leave data.streaming out."
+        ):
             open_dataset(name, streaming=True)
     archive = shutil.make_archive(str(tmp_path / "photos"), "zip", photos)
     with refused(f"'{archive}' is an archive, which is read from its beginning: unpack it to stream it."):

@@ -121,7 +121,7 @@ def test_stl10_of_giant_and_other_sizes(world: World) -> None:
     (world.home / "class_names.txt").write_text("\n".join("abcdefghij"))
     world.refused("check", ".", words="expected a multiple of")
     (world.home / "class_names.txt").write_bytes(b"\x1b[2J\n" * 10)
-    world.refused("check", ".", words="characters that are no text")
+    world.refused("check", ".", words="characters that are not text")
     hollow(world.home / "class_names.txt", 2**33)
     world.refused("check", ".", words="more than 67,108,864 bytes")
 

@@ -60,7 +60,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "a width that is a text": {"net": {"name": "small", "width": "4"}},
     "another network": {"net": {"name": "wrn-28-2"}},
     "an unknown network": {"net": {"name": "\x1b[2J../../evil"}},
-    "a network that is no table": {"net": "small"},
+    "a network that is not a table": {"net": "small"},
     "a setting that nobody knows": {"net": {"name": "small", "__class__": "os.system"}},
     "weights in another place": {"net": {"name": "small", "weights": "/etc/passwd"}},
     "channels beyond all": {"channels": 10**12},
@@ -69,7 +69,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "no classes": {"classes": []},
     "classes that are no names": {"classes": [{"a": 1}] * 10},
     "an unknown method": {"method": {"name": "os.system"}},
-    "a method that is no table": {"method": 3},
+    "a method that is not a table": {"method": 3},
     "an unknown wrapper": {"wrapper": {"name": "os.system"}},
     "more heads than anybody has": {
         "wrapper": {"name": "shrink", "feature": "embedding"},

@@ -232,7 +232,7 @@ def test_a_file_never_runs_code(tmp_path: Path) -> None:
         ("a.pth", b"", "is damaged"),
         ("a.pth", b"PK\x03\x04 not a zip", "is damaged"),
         ("a.pt", b"text", "is damaged"),
-        ("a.npz", b"", "is no file of weights: net.weights names a .safetensors, .pth or .pt file"),
+        ("a.npz", b"", "is not a weights file: net.weights names a .safetensors, .pth or .pt file"),
         ("a.safetensors", None, "There is no file"),
     ],
 )

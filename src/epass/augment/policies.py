@@ -30,7 +30,7 @@ Draws: TypeAlias = tuple[Tensor, ...]
 
 
 class Policy(Protocol):
-    """One way to look at an image."""
+    """One way to look at an image: what others call a transform or an augmentation."""
 
     def draw(self, count: int, generator: torch.Generator) -> Draws:
         """The random numbers for `count` images, on the generator's device."""

@@ -140,7 +140,7 @@ def open_dataset(
             _refuse_streaming(name_or_path, streaming)
             return open_npz(path, image_size)
         raise InputError(
-            f"'{path}' is no data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
+            f"'{path}' is not a data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
             "table, or an .npz file."
         )
     if len(path.parts) > 1 or path.suffix:
@@ -153,7 +153,9 @@ def open_dataset(
 def _refuse_streaming(name: str, streaming: Streaming) -> None:
     """Arrays are in few files, which are read as a whole."""
     if streaming is True:
-        raise InputError(f"'{name}' is no set of image files, which alone can be streamed: leave data.streaming out.")
+        raise InputError(
+            f"'{name}' does not consist of image files, and only these can be streamed: leave data.streaming out."
+        )
 
 
 def _refuse_incomplete(folder: Path) -> None:

@@ -93,7 +93,7 @@ def read_tensors(file: str) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return read_safetensors(path)
     if path.suffix not in (".pth", ".pt"):
-        raise InputError(f"'{file}' is no file of weights: net.weights names a {kinds} file.")
+        raise InputError(f"'{file}' is not a weights file: net.weights names a {kinds} file.")
     _check_size(path)
     try:
         check_growth(path, growth=1)  # torch packs without compressing
@@ -135,7 +135,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _check_size(path: Path) -> None:
     if not path.is_file() or path.stat().st_size > LARGEST_WEIGHTS:
-        raise InputError(f"'{path}' is no file of weights, which has at most {LARGEST_WEIGHTS:,} bytes: do not use it.")
+        raise InputError(f"'{path}' is not a weights file, which has at most {LARGEST_WEIGHTS:,} bytes: do not use it.")
 
 
 def _damaged(path: Path, problem: Exception) -> InputError:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Average(nn.Module):
-    """Exponential moving average of a module's parameters, with the module's live buffers.
+    """Exponential moving average (EMA) of a module's parameters, with the module's live buffers.
 
     It is itself a module with the same forward, and is never trained. With `batch_statistics` its BatchNorm layers
     normalize by the batch at hand, as teachers in the field do, and still leave their running statistics alone. With

@@ -114,7 +114,7 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
     if not path.exists():
         return None, None
     if not path.is_file():
-        raise InputError(f"'{path}' is no plain file: put a copy of one in its place.")
+        raise InputError(f"'{path}' is not a plain file: put a copy of one in its place.")
     try:
         check_growth(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:

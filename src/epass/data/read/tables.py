@@ -119,7 +119,9 @@ def _locate(table: Path, value: str, line: int) -> Path:
         is_file = file.is_file()
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"Row {line} of '{table}' names {shortened(value)!r}, which is no path ({reason}).") from None
+        raise InputError(
+            f"Row {line} of '{table}' names {shortened(value)!r}, which is not a path ({reason})."
+        ) from None
     if not file.is_relative_to(home):
         raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
     if not is_file:
@@ -162,14 +164,14 @@ def _open_csv(path: Path) -> _Table:
     except UnicodeDecodeError:
         raise InputError(f"'{path}' is not UTF-8 text: save it as CSV in UTF-8.") from None
     except csv.Error as error:
-        raise InputError(f"'{path}' is no proper CSV file ({error}): save it again from a spreadsheet.") from None
+        raise InputError(f"'{path}' is not a proper CSV file ({error}): save it again from a spreadsheet.") from None
     return _Table(columns, lambda names: [[row[columns.index(name)] for row in rows] for name in names], lines)
 
 
 def _checked(path: Path, names: Sequence[str]) -> list[str]:
     if len(names) > MOST_COLUMNS:
         raise InputError(
-            f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: leave out what is no path or label."
+            f"'{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}: keep only paths and labels."
         )
     columns = [name.strip() for name in names]
     twice = next((name for name, count in Counter(columns).items() if count > 1), None)

@@ -80,7 +80,7 @@ def read_split(path: Path, dataset: Dataset) -> Positions:
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise InputError(f"There is no split file '{path}': every run folder holds one, called split.json.")
+        raise InputError(f"There is not a split file '{path}': every run folder holds one, called split.json.")
     data = read_limited(path, LARGEST_JSON)
     try:
         content = parse_json(data)
@@ -88,7 +88,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         reason = str(problem).rstrip(".")
         raise InputError(f"'{path}' is damaged or no split file ({reason}): use the split.json of a run.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"'{path}' is no split file of this version, which has \"format\": {FORMAT}.")
+        raise InputError(f"'{path}' is not a split file of this version, which has \"format\": {FORMAT}.")
     for key, kind in {"data": dict, "classes": list, **dict.fromkeys(PARTS, list)}.items():
         if not isinstance(content.get(key), kind):
             raise InputError(f"'{path}' lacks {'an object' if kind is dict else 'a list'} called \"{key}\".")

@@ -74,7 +74,9 @@ def _pickled(place: Path, data: bytes, key: bytes) -> tuple[Array, Array]:
 def _records(place: Path, data: bytes, position: int) -> tuple[Array, Array]:
     length = position + 1 + _PIXELS
     if len(data) % length:
-        raise InputError(f"'{place}' has {len(data):,} bytes, which are no whole records of {length}: get it again.")
+        raise InputError(
+            f"'{place}' has {len(data):,} bytes, which is not a whole number of records of {length}: get it again."
+        )
     records = np.frombuffer(data, np.uint8).reshape(-1, length)
     return records[:, position + 1 :], records[:, position]
 

@@ -125,7 +125,7 @@ class Format:
 def check_layout(name: str, folder: Path, missing: Sequence[str]) -> None:
     """Refuse a folder that lacks something."""
     if missing:
-        raise InputError(f"'{folder}' is no complete {name} data set: it lacks {', '.join(missing)}.")
+        raise InputError(f"'{folder}' is not a complete {name} data set: it lacks {', '.join(missing)}.")
 
 
 def read_checked(folder: Path, file: File) -> bytes:

@@ -108,7 +108,7 @@ class Variable:
         with _explained(self.path), self.path.open("rb") as file:
             source = self._open(file)
             if self.number != _STRUCT:
-                raise _Damaged(f"its variable '{self.name}' is no table")
+                raise _Damaged(f"its variable '{self.name}' is not a table")
             length = int(np.frombuffer(_exactly(io.BytesIO(_data(source, self.order)), 4), f"{self.order}i4")[0])
             names = _data(source, self.order)
             if length < 1 or not names:

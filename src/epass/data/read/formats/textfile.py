@@ -21,7 +21,7 @@ def read_lines(path: Path) -> list[str]:
         lines.pop()
     for number, line in enumerate(lines, 1):
         if not line.replace("\t", " ").isprintable():  # messages quote lines, and a terminal obeys some characters
-            raise InputError(f"Line {number} of '{path}' has characters that are no text: download the file again.")
+            raise InputError(f"Line {number} of '{path}' has characters that are not text: download the file again.")
     return lines
 
 
