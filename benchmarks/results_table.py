@@ -37,7 +37,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def cifar10_table(*, failures: bool) -> str:
     """One row per run, those of ideas that failed only where they are explained."""
-    lines = [("run", "steps", *COLUMNS.values(), "ms per step")]
+    lines = [("run", "seed", "mean and deviation", "steps", *COLUMNS.values(), "ms per step")]
     lines.append(("---",) * len(lines[0]))
     for row in rows("cifar10.csv"):
         skipped = row["target_gradients"] == "skipped"
@@ -48,7 +48,7 @@ def cifar10_table(*, failures: bool) -> str:
         name += BANKS[row["bank_normalization"]] + (", weak views not in the backward pass" if skipped else "")
         name += ", our kernels" if row["kernels"] == "own" else ""
         scores = (f"{row[key]} %" if row[key] else "" for key in COLUMNS)
-        lines.append((name, f"{int(row['steps']):,}", *scores, row["ms_per_step"]))
+        lines.append((name, row["seed"], row["normalization"], f"{int(row['steps']):,}", *scores, row["ms_per_step"]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

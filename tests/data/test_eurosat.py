@@ -44,7 +44,7 @@ def test_what_is_missing(folder: Path, refused) -> None:
     for path in (folder / "River").iterdir():  # as in the version with 13 bands
         path.rename(path.with_suffix(".tif"))
     assert eurosat.missing(folder) == ["River/*.jpg"]
-    with refused("no complete eurosat", "lacks River/*.jpg"):
+    with refused("not a complete eurosat", "lacks River/*.jpg"):
         eurosat.read(folder)
 
 

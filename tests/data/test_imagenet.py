@@ -78,7 +78,7 @@ def test_what_is_missing(flat: Path, refused) -> None:
     assert imagenet.missing(flat) == []
     (flat / TRUTH).rename(flat / "elsewhere.txt")
     assert imagenet.missing(flat) == [TRUTH]
-    with refused("no complete imagenet", f"lacks {TRUTH}"):
+    with refused("not a complete imagenet", f"lacks {TRUTH}"):
         imagenet.read(flat)
     (flat / "val").rename(flat / "valid")
     assert imagenet.missing(flat) == ["val/<wnid>/*.JPEG"]

@@ -62,7 +62,7 @@ def test_what_is_missing(folder: Path, refused) -> None:
     assert semi_aves.missing(folder / "nowhere") == ["l_train.txt", "val.txt", "u_train_in.txt", "test.txt"]
     (folder / "val.txt").unlink()
     assert semi_aves.missing(folder) == ["val.txt"]
-    with refused("no complete semi_aves", "lacks val.txt"):
+    with refused("not a complete semi_aves", "lacks val.txt"):
         semi_aves.read(folder)
 
 

@@ -34,7 +34,7 @@ def test_what_is_missing(folder: Path, refused) -> None:
     assert len(stl10.missing(folder / "nowhere")) == 6
     (folder / "unlabeled_X.bin").unlink()
     assert stl10.missing(folder) == ["unlabeled_X.bin"]
-    with refused("no complete stl10", "lacks unlabeled_X.bin"):
+    with refused("not a complete stl10", "lacks unlabeled_X.bin"):
         stl10.read(folder)
 
 

@@ -39,7 +39,7 @@ def test_what_is_missing(tmp_path: Path, refused) -> None:
     assert svhn.missing(tmp_path / "nowhere") == ["train_32x32.mat", "test_32x32.mat"]
     svhn_file(tmp_path / "test_32x32.mat", [1])
     assert svhn.missing(tmp_path) == ["train_32x32.mat"]
-    with refused("no complete svhn", "lacks train_32x32.mat"):
+    with refused("not a complete svhn", "lacks train_32x32.mat"):
         svhn.read(tmp_path)
     svhn_file(tmp_path / "train_32x32.mat", [1])
     assert svhn.missing(tmp_path) == []

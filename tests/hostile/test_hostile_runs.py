@@ -46,7 +46,7 @@ def test_hostile_json_is_one_sentence(world: World, run: Path, value: str) -> No
 @pytest.mark.parametrize("name", [*JSON, "metrics.jsonl", "predictions.npz"])
 def test_pipes_and_endless_files_are_not_read(world: World, run: Path, name: str) -> None:
     pipe(run / name)
-    world.refused("report", "run", words="no plain file|is not a run folder")
+    world.refused("report", "run", words="not a plain file|is not a run folder")
     (run / name).unlink()
     if name != "predictions.npz":
         hollow(run / name, 2**33)

@@ -1,4 +1,4 @@
-"""Memory banks: memories of past samples. Buffers only: they are checkpointed, moved and shared across ranks for free."""
+"""Memory banks of past samples. Buffers only: they are checkpointed, moved and shared across ranks for free."""
 
 from __future__ import annotations
 
