@@ -17,19 +17,21 @@ import pytest
 
 import epass
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
-from epass.recipe import parse_recipe
+from epass.recipe import Recipe, parse_recipe, read_recipe
+from epass.recipes import builtin_recipes
 
 PACKAGE = Path(epass.__file__).parent
 
 EVERYONE = {"errors", "files", "untrusted"}
 CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
-EDGE = {"engine", "loggers", "machine", "runs", "report", "recipe"}
+EDGE = {"engine", "loggers", "machine", "runs", "report", "recipe", "recipes"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "untrusted": set(),
     "machine": set(),
-    "recipe": set(),
+    "recipe": {"recipes"},
+    "recipes": set(),
     "method": set(),
     "seeds": set(),
     "parts": {"machine.distributed"},
@@ -44,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "check": {"data", "report"},
     "engine": CORE | {"evaluate", "recipe", "runs"},
     "loggers": {"train.loop"},
-    "reproduce": {"networks", "parts.projector", "recipe", "report", "runs"},
+    "reproduce": {"networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "app": EDGE | {"check", "data", "evaluate", "extensions", "methods", "networks", "parts", "reproduce", "train"},
@@ -60,6 +62,7 @@ LIBRARIES: dict[str, set[str]] = {
     "untrusted": set(),
     "machine": {"torch"},
     "recipe": set(),
+    "recipes": set(),
     "method": {"torch"},
     "seeds": {"torch"},
     "parts": {"torch"},
@@ -210,8 +213,8 @@ def method_complaints(files: Iterable[str], methods: Mapping[str, type]) -> list
     return [f"methods/{name}.py: no class of it is in a table" for name in sorted({*files} - listed - {"__init__"})]
 
 
-def recipe_complaints(name: str, text: str) -> list[str]:
-    return [] if parse_recipe(text, name).source.strip() else [f"{name}: says no source"]
+def recipe_complaints(name: str, recipe: Recipe) -> list[str]:
+    return [] if recipe.source.strip() else [f"{name}: says no source"]
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +250,10 @@ def test_every_method_file_is_in_the_table() -> None:
 
 
 def test_every_recipe_parses_and_names_its_source() -> None:
-    recipes = sorted((PACKAGE / "recipes").glob("*.toml"))
-    assert recipes
-    assert [complaint for path in recipes for complaint in recipe_complaints(path.name, path.read_text("utf-8"))] == []
+    assert {name.partition("-")[0] for name in builtin_recipes()} == {
+        path.stem for path in (PACKAGE / "recipes").iterdir() if path.suffix == ".toml"
+    }
+    assert [complaint for name in builtin_recipes() for complaint in recipe_complaints(name, read_recipe(name))] == []
 
 
 @pytest.mark.parametrize("module", ["epass", "epass.engine.build"])
@@ -347,4 +351,5 @@ def test_the_other_offences_are_found() -> None:
         "methods/forgotten.py: no class of it is in a table"
     ]
     tables = "\n".join(f"[{name}]" for name in ("data", "net", "method", "plan"))
-    assert recipe_complaints("new", f"format = 1\nsource = ' '\n{tables}") == ["new: says no source"]
+    silent = parse_recipe(f"format = 1\nsource = ' '\n{tables}", "new")
+    assert recipe_complaints("new", silent) == ["new: says no source"]

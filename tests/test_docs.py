@@ -40,11 +40,12 @@ from epass.app.evaluate import SCORES
 from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.train import train as train_command
-from epass.engine.build import check_recipe, data_settings
+from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import start_settings
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.networks import start_from
-from epass.recipe import arguments, parse_recipe, recipe_families, toml_value
+from epass.recipe import arguments, parse_recipe, toml_value
+from epass.recipes import recipe_families
 from epass.runs.folder import FILES, PRETRAINED
 from epass.train.schedule import Plan
 
@@ -394,7 +395,7 @@ def test_the_recipe_page_lists_every_key(name: str) -> None:
     projector = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"]} | arguments(ProjectorEnsemble)
     networks = {key: value for net in NETWORKS.values() for key, value in arguments(net).items()}
     schema = {
-        "data": arguments(data_settings),
+        "data": data_schema(),
         "augment": arguments(make_policies),
         "start": arguments(start_settings),
         "net": {key: value for key, value in networks.items() if key != "in_channels"} | arguments(start_from),

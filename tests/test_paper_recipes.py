@@ -10,7 +10,8 @@ import pytest
 from epass.data import long_tailed_counts
 from epass.engine.models import make_network
 from epass.methods import METHODS
-from epass.recipe import arguments, read_recipe, recipe_families
+from epass.recipe import arguments, read_recipe
+from epass.recipes import recipe_families
 
 FAMILIES = recipe_families()
 IN_CLASSIC_TABLE = {

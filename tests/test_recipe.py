@@ -5,7 +5,8 @@ import math
 import random
 import re
 import string
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from epass import recipes
 from epass.augment import make_policies
-from epass.engine.build import check_recipe, data_settings, without
+from epass.data import Protocol, open_dataset
+from epass.engine.build import READING, check_recipe, data_schema, without
 from epass.errors import InputError
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
 from epass.networks import NETWORKS
@@ -25,15 +28,15 @@ from epass.recipe import (
     TABLES,
     Recipe,
     arguments,
-    builtin_recipes,
     check_table,
     differences,
+    explained_recipe,
     parse_recipe,
     parse_setting,
     read_recipe,
-    recipe_families,
     toml_value,
 )
+from epass.recipes import builtin_recipes, recipe_families
 from epass.train.schedule import Plan
 
 TEXT = """
@@ -89,7 +92,8 @@ def test_built_in_recipes_survive_the_round_trip(name: str) -> None:
 
 
 def test_built_in_recipes_cover_every_method_under_its_own_name() -> None:
-    assert {name.partition("-")[2] for name in builtin_recipes()} == set(METHODS | PRETRAINING)
+    for family in ("digits", "folder"):
+        assert {name.partition("-")[2] for name in recipe_families()[family]} == set(METHODS | PRETRAINING)
     for name in builtin_recipes():
         assert read_recipe(name).method["name"] == name.partition("-")[2]
 
@@ -103,6 +107,151 @@ def test_a_family_has_one_kind_of_data_and_says_what_is_around_its_methods() -> 
         assert len({(recipe.data.get("name"), recipe.data.get("image_size")) for recipe in found}) == 1
         around = {(recipe.wrapper or {}).get("name") for recipe in found}
         assert around == {next((name for name in WRAPPERS if family.endswith(f"_{name}")), None)}
+
+
+FAMILIES = {
+    "old": """
+        format = 1
+        source = "old"
+        seed = 3
+        [data]
+        name = "digits"
+        labels = 40
+        [net]
+        name = "small"
+        [plan]
+        steps = 10
+        lr = 0.1
+        [methods.fixmatch]
+        source = "old FixMatch"
+        method = { threshold = 0.9, unlabeled_weight = 2.0 }
+        plan = { lr = 0.2, momentum = 0.5 }
+        [methods.comatch]
+        method = { threshold = 0.8 }
+        projector = { size = 1, out_dim = 64 }
+        [methods.supervised]
+    """,
+    "new": """
+        format = 1
+        base = "old"
+        source = "new"
+        [data]
+        image_size = 32
+        [plan]
+        steps = 20
+        lr = 0.3
+        [methods.fixmatch]
+        method = { temperature = 1.0 }
+        plan = { momentum = 0.6 }
+        data = { streaming = true }
+        [methods.comatch]
+        source = "new CoMatch"
+        projector = { out_dim = 8 }
+    """,
+}
+
+
+@pytest.fixture
+def families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name, text in FAMILIES.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path)
+    caches = (recipes.read_family, recipes.builtin_recipes)
+    for function in caches:
+        function.cache_clear()
+    yield tmp_path
+    for function in caches:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("families")
+def test_a_family_has_the_methods_that_it_names() -> None:
+    assert builtin_recipes() == ("new-comatch", "new-fixmatch", "old-comatch", "old-fixmatch", "old-supervised")
+    assert read_recipe("old-supervised").method == {"name": "supervised"}
+
+
+@pytest.mark.usefixtures("families")
+def test_a_family_adds_to_its_base_and_a_method_to_its_family() -> None:
+    recipe = read_recipe("new-fixmatch")
+    assert recipe.plan == {"steps": 20, "lr": 0.2, "momentum": 0.6}  # what is said of the method wins over the family
+    assert (recipe.net, recipe.seed) == ({"name": "small"}, 3)
+    assert read_recipe("new-comatch").plan == {"steps": 20, "lr": 0.3}
+    assert read_recipe("new-comatch").projector == {"size": 1, "out_dim": 8}
+    assert read_recipe("old-fixmatch").plan == {"steps": 10, "lr": 0.2, "momentum": 0.5}
+    assert read_recipe("new-fixmatch").projector is None
+
+
+@pytest.mark.usefixtures("families")
+def test_data_and_method_are_never_mixed_from_two_files() -> None:
+    assert read_recipe("new-fixmatch").data == {"image_size": 32, "streaming": True}
+    assert read_recipe("new-fixmatch").method == {"name": "fixmatch", "temperature": 1.0}
+    assert read_recipe("new-comatch").data == {"image_size": 32}
+    assert read_recipe("new-comatch").method == {"name": "comatch", "threshold": 0.8}
+
+
+@pytest.mark.usefixtures("families")
+def test_the_nearest_file_says_the_source() -> None:
+    names = ("old-fixmatch", "old-comatch", "new-fixmatch", "new-comatch")
+    assert [read_recipe(name).source for name in names] == ["old FixMatch", "old", "new", "new CoMatch"]
+
+
+@pytest.mark.usefixtures("families")
+def test_keys_stand_in_the_order_in_which_they_are_first_named() -> None:
+    assert explained_recipe("new-fixmatch").splitlines() == [
+        "format = 1",
+        'source = "new"  # new.toml',
+        "seed = 3  # old.toml",
+        "",
+        "[data]",
+        "image_size = 32  # new.toml",
+        "streaming = true  # new.toml [methods.fixmatch]",
+        "",
+        "[net]",
+        'name = "small"  # old.toml',
+        "",
+        "[method]",
+        'name = "fixmatch"  # new.toml [methods.fixmatch]',
+        "temperature = 1.0  # new.toml [methods.fixmatch]",
+        "",
+        "[plan]",
+        "steps = 20  # new.toml",
+        "lr = 0.2  # old.toml [methods.fixmatch]",
+        "momentum = 0.6  # new.toml [methods.fixmatch]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[methods.comatch]", "[methods.comatch]\n        methd = { threshold = 0.7 }", "Unknown key 'methd'"),
+        ("seed = 3", "sed = 3", "Unknown key 'sed'"),
+        ("format = 1", "", "'format = 1'"),
+    ],
+)
+def test_a_mistake_in_a_family_is_a_sentence(families: Path, old: str, new: str, words: str) -> None:
+    assert old in FAMILIES["old"]
+    (families / "old.toml").write_text(FAMILIES["old"].replace(old, new))
+    assert words in refusal(read_recipe, "old-comatch")
+
+
+@pytest.mark.parametrize("name", builtin_recipes())
+def test_an_explained_recipe_is_the_recipe_and_names_where_each_value_stands(name: str) -> None:
+    text = explained_recipe(name)
+    recipe = read_recipe(name)
+    assert parse_recipe(text, "explained") == recipe
+    table, explained = "", 0
+    for line in text.splitlines():
+        if line.startswith("["):
+            table = line.strip("[]")
+        if place := re.fullmatch(r"(\w+) = .*  # (\w+)\.toml(?: \[methods\.(\w+)\])?", line):
+            key, file, method = place.groups()
+            content = tomllib.loads((recipes.FOLDER / f"{file}.toml").read_text("utf-8"))
+            content = content["methods"][method] if method else content
+            explained += 1
+            if (table, key) != ("method", "name"):
+                value = content[table][key] if table else content[key]
+                assert value == (recipe.flat()[f"{table}.{key}"] if table else recipe.source)
+    assert explained == len(recipe.flat())  # the source, and all settings but the seed
 
 
 AWKWARD = [
@@ -262,6 +411,8 @@ def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert refusal(read_recipe, "qqq").startswith(
         "Unknown recipe 'qqq': it is called FAMILY-METHOD, digits-simmatch for one, with one of the families cifar10, "
     )
+    assert refusal(read_recipe, "folder-simmatsh").endswith("did you mean 'folder-simmatch'?")  # far down the list
+    assert refusal(read_recipe, "usb_stl10-simatch").endswith("did you mean 'usb_stl10-simmatch'?")
     assert "did you mean 'digits-" in refusal(read_recipe, "digits")  # a family is no recipe
     assert refusal(read_recipe, "no/such.toml") == "There is no recipe file no/such.toml."
     assert refusal(read_recipe, str(tmp_path / "folder.toml")).startswith("There is no recipe file ")
@@ -465,7 +616,7 @@ def test_differences_are_named_with_both_values_in_order() -> None:
 
 def schema_of(table: str) -> Mapping[str, inspect.Parameter]:
     return {
-        "data": arguments(data_settings),
+        "data": data_schema(),
         "augment": arguments(make_policies),
         "net": without(arguments(NETWORKS["small"]), "in_channels"),
         "method": arguments(METHODS["simmatch"]),
@@ -475,7 +626,9 @@ def schema_of(table: str) -> Mapping[str, inspect.Parameter]:
 
 
 def test_the_signature_is_the_schema() -> None:
-    assert list(schema_of("data"))[:5] == ["name", "image_size", "path_column", "label_column", "order"]
+    assert schema_of("data").keys() == {"name", *READING, "order"} | arguments(Protocol).keys()
+    assert schema_of("data")["labels"] == arguments(Protocol)["labels"]
+    assert arguments(open_dataset).keys() - {*READING} == {"progress", "notice"}  # no settings, but callbacks
     assert schema_of("data")["labels"].annotation == int | None
     assert list(schema_of("net")) == ["width"]
     assert set(schema_of("projector")) == {"size", "combine", "normalize", "eps"}

@@ -208,7 +208,7 @@ def test_the_command_line_streams_stops_and_goes_on(photos: Path, tmp_path: Path
 
 def test_what_the_command_line_says_about_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="'digits' is no set of image files"):
+    with pytest.raises(InputError, match="'digits' does not consist of image files"):
         build(make(Path("digits"), streaming=True), CPU)
 
 

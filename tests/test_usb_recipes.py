@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from epass.recipe import builtin_recipes, read_recipe
+from epass.recipe import read_recipe
+from epass.recipes import builtin_recipes
 
 # Of the published configuration: network, images, labels, learning rate, layer decay, SimMatch's temperature.
 TASKS = {

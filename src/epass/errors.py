@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST_NAME, MOST_CHOICES = 80, 100  # in a message: names and lists in a file can have any length
+MOST_COMPARED = 1000  # choices among which a near miss is looked for
 
 
 class InputError(ValueError):
@@ -20,8 +21,8 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """The error for a `name` that is not among `choices`, with the near miss or, failing that, all of them."""
     known = sorted(choices)
     name = shortened(name)
-    few = [shortened(choice) for choice in known[:MOST_CHOICES]]
-    near = get_close_matches(name, few, n=1, cutoff=0.6)
+    compared = [shortened(choice) for choice in known[:MOST_COMPARED]]
+    few, near = compared[:MOST_CHOICES], get_close_matches(name, compared, n=1, cutoff=0.6)
     more = f" and {len(known) - len(few):,} more" if len(known) > len(few) else ""
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(few)}{more}."
     return InputError(f"Unknown {kind} '{name}': {hint}")

@@ -9,11 +9,11 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from .errors import InputError, unknown
+from .recipes import builtin_recipes, compose, unknown_recipe
 from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
@@ -66,13 +66,17 @@ class Recipe:
         tables |= {name: tables[name] or None for name in ("projector", "wrapper", "start")}
         return replace(self, **tables, **changes)
 
-    def to_toml(self) -> str:
-        """The file that `read_recipe` reads back."""
-        lines = [f"format = {FORMAT}", f"source = {toml_value(self.source)}", f"seed = {self.seed}"]
+    def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
+        """The file that `read_recipe` reads back; `comments`, by dotted name, stand behind the values."""
+
+        def line(key: str, value: Any, name: str) -> str:
+            return f"{key} = {toml_value(value)}" + (f"  # {comments[name]}" if comments and name in comments else "")
+
+        lines = [f"format = {FORMAT}", line("source", self.source, "source"), line("seed", self.seed, "seed")]
         for name in TABLES:
             table = getattr(self, name)
             if table:
-                lines += ["", f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+                lines += ["", f"[{name}]", *(line(key, value, f"{name}.{key}") for key, value in table.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -98,12 +102,12 @@ def stretched(now: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
 
 def read_recipe(name_or_file: str) -> Recipe:
     """A built-in recipe by name, or one from a `.toml` file."""
-    path = Path(name_or_file)
     if name_or_file in builtin_recipes():
-        path = builtin_recipes()[name_or_file]
-    elif path.suffix != ".toml":
+        return make_recipe(compose(name_or_file)[0], name_or_file)
+    path = Path(name_or_file)
+    if path.suffix != ".toml":
         raise unknown_recipe(name_or_file)
-    elif not path.is_file():
+    if not path.is_file():
         raise InputError(f"There is no recipe file {path}.")
     try:
         text = read_limited(path, LARGEST_RECIPE).decode()
@@ -112,44 +116,28 @@ def read_recipe(name_or_file: str) -> Recipe:
     return parse_recipe(text, str(path))
 
 
-def builtin_recipes() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
-
-
-def recipe_families() -> dict[str, list[str]]:
-    """The names of the built-in recipes by what stands before the method: one protocol each, `cifar10` for one."""
-    families: dict[str, list[str]] = {}
-    for name in builtin_recipes():
-        families.setdefault(name.partition("-")[0], []).append(name)
-    return families
-
-
-def unknown_recipe(name: str, *others: str) -> InputError:
-    """The error for a name that is none of the built-in recipes or `others`: the near miss or, if none, the families.
-
-    The recipes are too many to list them all.
-    """
-    choices = [*builtin_recipes(), *others]
-    if get_close_matches(name, choices, n=1):
-        return unknown("recipe", name, choices)
-    return InputError(
-        f"Unknown recipe '{name}': it is called FAMILY-METHOD, digits-simmatch for one, with one of the families "
-        f"{', '.join(recipe_families())}."
-    )
+def explained_recipe(name: str) -> str:
+    """A built-in recipe as a file of its own, with a comment behind each value that says where it comes from."""
+    content, origins = compose(name)
+    return make_recipe(content, name).to_toml({"seed": "the default"} | origins)
 
 
 def parse_recipe(text: str, origin: str) -> Recipe:
-    """Read TOML; unknown keys, missing tables and newer formats are refused with a sentence."""
+    """Read TOML; what is not valid is refused with a sentence."""
     try:
         content = parse_toml(text)
     except ValueError as problem:
         raise InputError(f"{origin} is not valid TOML: {problem}.") from None
+    return make_recipe(content, origin)
+
+
+def make_recipe(content: Mapping[str, Any], origin: str) -> Recipe:
+    """The recipe of a file's content; unknown keys, missing tables and newer formats are refused with a sentence."""
     known = ("format", "source", "seed", *TABLES)
     for key in content:
         if key not in known:
             raise InputError(f"{origin}: {unknown('key', key, known)}")
-    if content.pop("format", None) != FORMAT:
+    if content.get("format") != FORMAT:
         raise InputError(f"{origin}: this version reads recipes with 'format = {FORMAT}'.")
     for key in ("source", "data", "net", "method", "plan"):
         if key not in content:
@@ -159,7 +147,7 @@ def parse_recipe(text: str, origin: str) -> Recipe:
             raise InputError(f"{origin}: '{name}' must be a table, [{name}].")
     if not isinstance(content["source"], str) or type(content.get("seed", 0)) is not int:
         raise InputError(f"{origin}: 'source' is a text and 'seed' a whole number.")
-    return Recipe(**content)
+    return Recipe(**{key: value for key, value in content.items() if key != "format"})
 
 
 def differences(asked: Recipe, found: Recipe) -> list[str]:

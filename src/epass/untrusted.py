@@ -11,7 +11,7 @@ from unicodedata import category
 
 from .errors import InputError
 
-LARGEST_RECIPE = 2**15  # bytes: those of the package have a fortieth of it; Python's TOML reader slows with the square
+LARGEST_RECIPE = 2**15  # bytes: files of the package have a tenth of it; Python's TOML reader slows with the square
 LARGEST_JSON = 2**28  # bytes: a split file that names every image of ImageNet is smaller
 
 GROWTH = 100  # arrays and pictures hardly shrink so much when they are packed

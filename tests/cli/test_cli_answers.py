@@ -267,5 +267,6 @@ def test_one_recipe_is_a_file_that_can_be_used(epass: Epass, tmp_path: Path) -> 
     answer = epass("recipes", "digits-simmatch")
 
     assert tomllib.loads(answer.out)["method"]["name"] == "simmatch"
+    assert "threshold = 0.9  # digits.toml [methods.simmatch]\n" in answer.out
     (tmp_path / "mine.toml").write_text(answer.out)
     assert "Unknown device" in epass("train", "--recipe", "mine.toml", "--device", "gpu").err  # the recipe is accepted

@@ -28,7 +28,7 @@ def test_the_home_folder_is_found(refused, tmp_path: Path, monkeypatch: pytest.M
 
 def test_other_files_are_refused(refused, tmp_path: Path) -> None:
     (tmp_path / "images.txt").write_text("1,2")
-    with refused("images.txt' is no data set", ".zip", ".csv", ".npz"):
+    with refused("images.txt' is not a data set", ".zip", ".csv", ".npz"):
         open_dataset(str(tmp_path / "images.txt"))
 
 

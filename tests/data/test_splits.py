@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from epass.data import Dataset, Images, Protocol, Split, balanced_split, divide, open_set_labels
-from epass.engine.build import data_settings
-from epass.recipe import arguments
+from epass.data import Dataset, Images, Split, balanced_split, divide, open_set_labels
 
 
 def dataset(labels: list[int], test: bool = False) -> Dataset:
@@ -411,14 +409,6 @@ def test_mistakes_in_the_known_classes(refused) -> None:
             divide(data, seed=0, known_classes=[0, number])
     with refused("1 of the classes", "at least two"):
         divide(data, seed=0, known_classes=["ant", "ant"])
-
-
-def test_a_recipe_knows_the_protocol() -> None:
-    schema = arguments(data_settings)
-    for name, parameter in arguments(Protocol).items():
-        assert (schema[name].annotation, schema[name].default) == (parameter.annotation, parameter.default)
-    others = {"name", "image_size", "path_column", "label_column", "order", "streaming"}
-    assert schema.keys() - arguments(Protocol) == others
 
 
 def test_the_truth_of_labeled_images_is_hidden_in_every_protocol() -> None:

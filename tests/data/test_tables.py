@@ -83,7 +83,7 @@ def test_validation_images_are_not_used(home: Path) -> None:
         ("", ("is empty", "such as path and label")),
         ("path,path\n3.png,4.png\n", ("two columns called 'path'", "rename")),
         ("path,label\n3.png,x\n4.png\n", ("Row 3", "has 1 cells", "2 columns")),
-        ('path,label\n"3.png,x\n', ("no proper CSV file",)),
+        ('path,label\n"3.png,x\n', ("not a proper CSV file",)),
         ("path,label\n3.png,\n4.png,\n", ("column 'label'", "no class", "label some")),
         ("path,label\n3.png,x\n\nnone.png,y\n", ("Row 4", "'none.png'", "no such file")),
         ("path,label\n3.png,x\n,y\n", ("Row 3", "has no path")),

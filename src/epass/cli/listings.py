@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, unknown
-from ..recipe import arguments, builtin_recipes, describe, read_recipe, recipe_families, toml_value, unknown_recipe
+from ..recipe import arguments, describe, explained_recipe, read_recipe, toml_value
+from ..recipes import choose_recipes, family_rows
 from .screen import screen, show_facts, show_json, show_table
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -208,39 +209,25 @@ def recipes(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the families of recipes, the recipes of one, or print a recipe. Recipes are called FAMILY-METHOD."""
-    known, families = builtin_recipes(), recipe_families()
-    if name is not None and name not in (*known, *families):
-        raise unknown_recipe(name, *families)
-    chosen = list(known) if name is None else families.get(name, [name])
+    """List the families of recipes, the recipes of one, or print a recipe. Recipes are called FAMILY-METHOD.
+
+    A recipe is printed as a file of its own; a comment behind each value names the file of the package it is from.
+    """
+    chosen = choose_recipes(name)
     if json:
         found = {key: read_recipe(key) for key in chosen}
         show_json({key: {"source": recipe.source, **recipe.flat()} for key, recipe in found.items()})
-    elif name in known:
-        print(known[name].read_text(encoding="utf-8"), end="")
+    elif name in chosen:
+        print(explained_recipe(name), end="")
     elif name is not None:
         show_table(screen(), ("recipe", "source"), [[key, read_recipe(key).source] for key in chosen])
         screen().print("\nPrint one: epass recipes NAME", markup=False)
     else:
-        show_table(screen(), ("family", "data", "network", "methods"), family_rows(families))
+        show_table(screen(), ("family", "data", "network", "methods"), family_rows())
         screen().print(
             "\nList a family: epass recipes FAMILY\nPrint one: epass recipes FAMILY-METHOD, digits-simmatch for one",
             markup=False,
         )
-
-
-def family_rows(families: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """What the recipes of each family have in common, and the methods that it has."""
-    methods = {family: [name.partition("-")[2] for name in names] for family, names in families.items()}
-    every = set().union(*methods.values())
-    rows = []
-    for family, names in families.items():
-        found = [read_recipe(name) for name in names]
-        data = str(found[0].data.get("name", "your own"))
-        network = Counter(str(recipe.net["name"]) for recipe in found).most_common(1)[0][0]  # some methods have another
-        listed = "all of epass methods" if set(methods[family]) == every else ", ".join(methods[family])
-        rows.append([family, data, network, listed])
-    return rows
 
 
 def paper_name(facts: dict[str, Any]) -> str:

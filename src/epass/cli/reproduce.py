@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ..recipe import Recipe, builtin_recipes, read_recipe
+from ..recipe import Recipe, read_recipe
+from ..recipes import builtin_recipes
 from ..runs import RunFolder, load_run
 from .benchmarks import Asked, check_scale, fill
 from .compare import check_folders, exit_if_failed, train_all

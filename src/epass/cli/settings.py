@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, unknown
-from ..recipe import Recipe, builtin_recipes, parse_setting, read_recipe
+from ..recipe import Recipe, parse_setting, read_recipe
+from ..recipes import builtin_recipes
 from ..runs import load_run
 
 INSTEAD_OF_LABELS = ("fold", "label_share", "head_labels", "split_file")  # keys of [data] that outrank `labels`

@@ -99,7 +99,7 @@ def open_dataset(
     label_column: str | None = None,
     progress: ProgressCallback | None = None,
     notice: Notice | None = None,
-    streaming: Streaming = None,
+    streaming: Streaming = False,
 ) -> Dataset:
     """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 

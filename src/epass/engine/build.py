@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -53,40 +53,21 @@ from .models import (
 )
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
+READING = ("image_size", "path_column", "label_column", "streaming")  # keys of [data] that `open_dataset` takes
 
 
-def data_settings(
-    *,
-    name: str,
-    image_size: int | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    order: Literal["seed", "reference"] = "seed",
-    streaming: bool | Literal["auto"] = False,
-    # the others are the fields of `Protocol`, which says what they do
-    labels: int | None = None,
-    holdout: float = 0.2,
-    include_labeled: bool | Literal["twice"] | None = None,
-    validation: float = 0.0,
-    fold: int | None = None,
-    label_share: float | None = None,
-    label_rounding: Literal["nearest", "down"] = "nearest",
-    head_labels: int | None = None,
-    imbalance: float = 1.0,
-    head_unlabeled: int | None = None,
-    unlabeled_imbalance: float | None = None,
-    reverse_unlabeled: bool = False,
-    known_classes: list[str | int] | None = None,
-    split_file: str | None = None,
-) -> None:
-    """The schema of a recipe's [data] table."""
+def data_schema() -> dict[str, inspect.Parameter]:
+    """The schema of a recipe's [data] table: what reads the images, what divides them, and the feed's order."""
+    name = inspect.signature(open_dataset).parameters["name_or_path"].replace(name="name", annotation=str)
+    reading = {key: arguments(open_dataset)[key] for key in READING}
+    return {"name": name, **reading, "order": arguments(Feed)["order"], **arguments(Protocol)}
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse, before anything is read or written, what cannot work."""
     if type(recipe.seed) is not int or not 0 <= recipe.seed < 2**32:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
-    check_table("data", recipe.data, arguments(data_settings))
+    check_table("data", recipe.data, data_schema())
     cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
     net_schema = arguments(find_network(str(recipe.net.get("name")))) | arguments(start_from)
@@ -244,7 +225,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:
     """The part of a recipe's [data] table that says how files are read."""
-    return {key: recipe.data.get(key) for key in ("image_size", "path_column", "label_column", "streaming")}
+    return {key: value for key, value in recipe.data.items() if key in READING}
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:

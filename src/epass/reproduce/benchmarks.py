@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import unknown
-from ..recipe import Recipe, builtin_recipes
+from ..recipe import Recipe
+from ..recipes import builtin_recipes
 from ..report.summary import NAMES, Spread
 from ..report.table import plain
 from .scores import METRICS, Results, Score, counted_before, measured
@@ -108,7 +109,7 @@ def read_benchmark(name: str) -> Benchmark:
 
 def _trials(table: Mapping[str, Any], columns: Sequence[Column]) -> Iterable[Trial]:
     """Those of which the paper prints something."""
-    known = builtin_recipes().keys()
+    known = builtin_recipes()
     for row, values in table["paper"].items():
         for column, value in zip(columns, values, strict=False):  # a row may end early
             texts = [value] if isinstance(value, str) else value

@@ -111,7 +111,7 @@ def read_listing(
     progress: ProgressCallback | None,
     notice: Notice | None,
     started: float,
-    streaming: Streaming = None,
+    streaming: Streaming = False,
 ) -> Dataset:
     """The data set of a listing, from the cache if nothing changed since it was last read."""
     size = check_image_size(32 if image_size is None else image_size)

@@ -20,7 +20,7 @@ from ..images import ImageSource
 from ..read.decode import decode
 from ..read.decode_processes import DecodingProcess
 
-Streaming = bool | Literal["auto"] | None
+Streaming = bool | Literal["auto"]
 SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
 THREADS_DO = 4  # workers: with more of them, decoding threads wait for each other and processes decode faster
 TOGETHER = 8  # images that a process is given at a time

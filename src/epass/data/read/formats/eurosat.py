@@ -39,7 +39,7 @@ def missing(folder: Path) -> list[str]:
 
 
 def read(
-    folder: Path, *, image_size: int = 32, progress: ProgressCallback | None = None, streaming: Streaming = None
+    folder: Path, *, image_size: int = 32, progress: ProgressCallback | None = None, streaming: Streaming = False
 ) -> Dataset:
     """EuroSAT: of every class, in the order of the file names, the last fifth (rounded down) is the test set."""
     check_layout(NAME, folder, missing(folder))

@@ -40,7 +40,7 @@ def missing(folder: Path) -> list[str]:
 
 
 def read(
-    folder: Path, *, image_size: int = 224, progress: ProgressCallback | None = None, streaming: Streaming = None
+    folder: Path, *, image_size: int = 224, progress: ProgressCallback | None = None, streaming: Streaming = False
 ) -> Dataset:
     """ImageNet, the validation images as its test set; the classes are called by their WordNet numbers.
 

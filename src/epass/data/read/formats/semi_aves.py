@@ -34,7 +34,7 @@ def read(
     other_species: bool = False,
     image_size: int = 224,
     progress: ProgressCallback | None = None,
-    streaming: Streaming = None,
+    streaming: Streaming = False,
 ) -> Dataset:
     """Semi-Aves: the labeled images of both labeled lists, then the unlabeled ones.
 
