@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from epass.engine.build import build
 from epass.recipe import parse_setting, read_recipe
 from epass.train.checkpoint import save_checkpoint, write_checkpoint
 from epass.train.step import make_step
-from epass.train.writer import Snapshot, Writer
+from epass.train.writer import Writer
 
 
 def main() -> None:
@@ -50,8 +51,7 @@ def main() -> None:
         folder = Path(name)
 
         def beside() -> None:
-            copy = Snapshot(experiment.progress.tensors())
-            writer.start(lambda: write_checkpoint(folder, 2, copy.fetch()))
+            writer.start(experiment.progress.tensors(), partial(write_checkpoint, folder, 2))
 
         size = save_checkpoint(folder, experiment.progress, 1).stat().st_size
         ways = {"none": lambda: None, "loop": lambda: save_checkpoint(folder, experiment.progress, 1), "thread": beside}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from epass import build, from_arrays, load_model, load_run, read_recipe, run
+from epass import from_arrays, load_model, load_run, read_recipe, run
 from epass.augment import normalize
 
 
@@ -25,8 +25,7 @@ def main(folder: str | Path = "runs/train_from_python", steps: int = 600) -> flo
     )
 
     # 2. Train. Every report is a chance to print, plot or stop.
-    experiment = build(recipe, torch.device("cpu"), dataset)
-    for report in run(recipe, folder, experiment=experiment, force=True):
+    for report in run(recipe, folder, dataset=dataset, device="cpu", force=True):
         if "test_error" in report.values:
             print(f"step {report.step}  loss {report.values['loss']:.2f}  test error {report.values['test_error']:.1%}")
 

@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "runs": set(),
     "report": {"runs", "evaluate"},
     "check": {"data", "report"},
-    "engine": CORE | {"evaluate", "recipe", "runs"},
+    "engine": CORE | {"check.leaks", "evaluate", "recipe", "runs"},
     "loggers": {"train.loop"},
     "reproduce": {"networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},

@@ -73,6 +73,15 @@ def test_a_method_without_an_embedding_has_no_projector() -> None:
     assert projector_of(build(plain, torch.device("cpu"))) is None
 
 
+def test_the_embedding_of_a_wrapped_method_is_that_of_the_method_inside(tmp_path) -> None:
+    settings = {"plan.steps": 50, "wrapper.name": "abc", "projector.size": 2}
+    wrapped = build(read_recipe("digits-simmatch").with_settings(settings), torch.device("cpu"))
+    assert projector_of(wrapped) is wrapped.method.host.projector is not None
+    found, _ = keep(wrapped, tmp_path)
+    features = infer(wrapped.network, wrapped.split.test, wrapped.dataset, wrapped.device).features
+    np.testing.assert_allclose(found.embedding, wrapped.method.host.projector(features).detach(), rtol=2e-3, atol=1e-3)
+
+
 def test_evenly_chosen() -> None:
     assert evenly(3, 5).tolist() == [0, 1, 2]
     assert evenly(10, 5).tolist() == [0, 2, 4, 6, 8]

@@ -22,10 +22,10 @@ from epass.engine.build import (
     build,
     check_recipe,
     policies_for,
-    predict,
 )
+from epass.engine.infer import predict
 from epass.engine.models import load_model, takes_projector
-from epass.engine.run import run
+from epass.engine.run import run, train_steps
 from epass.engine.timing import seconds_per_step
 from epass.errors import InputError
 from epass.evaluate import score
@@ -33,7 +33,7 @@ from epass.machine.device import choose_device, choose_precision
 from epass.method import Outcome
 from epass.methods import METHODS
 from epass.recipe import Recipe, parse_recipe
-from epass.runs import load_run
+from epass.runs import RunFolder, load_run
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
 from epass.train.window import NotFiniteError
@@ -87,7 +87,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, digits: Dataset) -> tuple
     """A finished run; tests must not change it."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     experiment = build(TINY, CPU, digits)
-    assert [report.step for report in run(TINY, folder, experiment=experiment)] == [2, 3, 4, 6, 8]
+    assert [report.step for report in train_steps(experiment, RunFolder(folder)) if report] == [2, 3, 4, 6, 8]
     return experiment, folder
 
 
@@ -375,7 +375,7 @@ def test_building_and_running_leave_the_callers_random_numbers_alone(tmp_path: P
     experiment = build(TINY, CPU, digits)
     assert torch.equal(torch.random.get_rng_state(), before)
     seconds_per_step(experiment)
-    for _ in run(TINY, tmp_path / "run", experiment=experiment):
+    for _ in train_steps(experiment, RunFolder(tmp_path / "run")):
         pass
     assert torch.equal(torch.random.get_rng_state(), before)
     now = np.random.get_state()  # noqa: NPY002
@@ -450,7 +450,7 @@ def test_a_run_in_bfloat16_learns_and_differs(
     tmp_path: Path, digits: Dataset, finished: tuple[Experiment, Path]
 ) -> None:
     recipe = TINY.with_settings({"plan.precision": "bfloat16"})
-    for report in run(recipe, tmp_path / "run", experiment=build(recipe, CPU, digits)):
+    for report in run(recipe, tmp_path / "run", dataset=digits, device="cpu"):
         assert all(math.isfinite(value) for value in report.values.values())
     low, full = timeless(tmp_path / "run")[0], timeless(finished[1])[0]
     assert low["loss"] != full["loss"]
@@ -469,9 +469,9 @@ def test_trying_a_few_steps_leaves_no_trace(tmp_path: Path, digits: Dataset, met
     before = copied(experiment.progress.tensors())
     assert 0 < seconds_per_step(experiment, patience=0.2) < 5
     assert difference(before, experiment.progress.tensors()) is None
-    for _ in run(recipe, tmp_path / "tried", experiment=experiment):
+    for _ in train_steps(experiment, RunFolder(tmp_path / "tried")):
         pass
-    for _ in run(recipe, tmp_path / "fresh", experiment=build(recipe, CPU, digits)):
+    for _ in run(recipe, tmp_path / "fresh", dataset=digits, device="cpu"):
         pass
     assert timeless(tmp_path / "tried") == timeless(tmp_path / "fresh")
     for name in ("model.safetensors", "predictions.npz", "checkpoints/step-00000004.safetensors"):
@@ -528,7 +528,7 @@ def test_every_row_of_the_metrics_is_complete_and_finite(finished: tuple[Experim
 def test_reports_say_what_the_file_says(tmp_path: Path, digits: Dataset) -> None:
     said = [
         {"step": report.step, **report.values, **report.by_class}
-        for report in run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
+        for report in run(TINY, tmp_path / "run", dataset=digits, device="cpu")
     ]
     assert said == timeless(tmp_path / "run")
 
@@ -557,7 +557,7 @@ def test_the_best_on_test_is_the_lowest_of_the_evaluated_rows(
     scripted = iter([0.5, 0.2, 0.2, 0.4, 0.3, 0.6, 0.7, 0.8, 0.8])  # eight tests and the last word
     monkeypatch.setattr(running, "score", lambda *given: {**score(*given), "error": next(scripted)})
     recipe = TINY.with_settings({"plan.evaluate_every": 1})
-    for _ in run(recipe, tmp_path / "run", experiment=build(recipe, CPU, digits)):
+    for _ in run(recipe, tmp_path / "run", dataset=digits, device="cpu"):
         pass
     assert [row["test_error"] for row in rows(tmp_path / "run")] == [0.5, 0.2, 0.2, 0.4, 0.3, 0.6, 0.7, 0.8]
     assert results(tmp_path / "run")["best_on_test"] == {"step": 2, "error": 0.2}
@@ -587,7 +587,7 @@ def test_predict_gives_the_same_in_pieces(finished: tuple[Experiment, Path], dig
 
 
 def test_a_model_that_is_not_finished_cannot_be_loaded(tmp_path: Path, digits: Dataset) -> None:
-    reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
+    reports = run(TINY, tmp_path / "run", dataset=digits, device="cpu")
     next(reports)
     reports.close()
     with pytest.raises(InputError, match="holds no finished model yet: resume the run first"):
@@ -600,7 +600,7 @@ def test_a_model_that_is_not_finished_cannot_be_loaded(tmp_path: Path, digits: D
 def test_resuming_a_finished_run_changes_nothing(finished: tuple[Experiment, Path], tmp_path: Path, digits) -> None:
     folder = Path(shutil.copytree(finished[1], tmp_path / "run"))
     before = files(folder)
-    assert list(run(TINY, folder, resume=True, experiment=build(TINY, CPU, digits))) == []
+    assert list(run(TINY, folder, resume=True, dataset=digits, device="cpu")) == []
     assert files(folder) == before
 
 
@@ -608,12 +608,12 @@ def test_resuming_a_finished_run_changes_nothing(finished: tuple[Experiment, Pat
 def test_a_run_stopped_anywhere_goes_on_exactly(
     finished: tuple[Experiment, Path], tmp_path: Path, digits: Dataset, stop: int
 ) -> None:
-    reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
+    reports = run(TINY, tmp_path / "run", dataset=digits, device="cpu")
     for _ in range(stop):
         next(reports)
     reports.close()
     started = (tmp_path / "run" / "environment.json").read_bytes() if stop else b""
-    again = run(TINY, tmp_path / "run", resume=True, experiment=build(TINY, CPU, digits))
+    again = run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu")
     expected = [[2, 3, 4, 6, 8], [2, 3, 4, 6, 8], [4, 6, 8], [4, 6, 8], [8]][stop]
     # the row of a test is written before its checkpoint; closing the run at a report comes after both
     assert [report.step for report in again] == expected
@@ -632,7 +632,7 @@ def test_force_starts_over(finished: tuple[Experiment, Path], tmp_path: Path, di
     (folder / "notes.txt").write_text("mine")
     (folder / "report.html").write_text("of the old run")
     other = TINY.with_settings({"seed": 1, "plan.steps": 2})
-    assert [report.step for report in run(other, folder, force=True, experiment=build(other, CPU, digits))] == [1, 2]
+    assert [report.step for report in run(other, folder, force=True, dataset=digits, device="cpu")] == [1, 2]
     assert parse_recipe((folder / "recipe.toml").read_text(), "x").seed == 1
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "report.html").exists()
@@ -641,10 +641,10 @@ def test_force_starts_over(finished: tuple[Experiment, Path], tmp_path: Path, di
 
 
 def test_a_run_in_the_way_is_refused_and_left_alone(finished: tuple[Experiment, Path], digits: Dataset) -> None:
-    experiment, folder = finished
+    _, folder = finished
     before = files(folder)
     with pytest.raises(InputError, match=r"already holds a run; use --resume .* or --force"):
-        next(run(TINY, folder, experiment=experiment))
+        next(run(TINY, folder, dataset=digits))
     assert files(folder) == before
 
 
@@ -663,7 +663,7 @@ def test_another_recipe_is_refused_and_its_keys_are_named(finished: tuple[Experi
 
 def test_resume_of_nothing_starts(tmp_path: Path, digits: Dataset) -> None:
     recipe = TINY.with_settings({"plan.steps": 3})
-    for _ in run(recipe, tmp_path / "run", resume=True, command="typed", experiment=build(recipe, CPU, digits)):
+    for _ in run(recipe, tmp_path / "run", resume=True, command="typed", dataset=digits, device="cpu"):
         pass
     assert results(tmp_path / "run")["steps"] == 3
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["command"] == "typed"
@@ -693,7 +693,7 @@ def poisoned(digits: Dataset, part: str, at: int, value: float = math.nan) -> Ex
 
 def train_until_it_stops(folder: Path, experiment: Experiment) -> str:
     with pytest.raises(NotFiniteError) as error:
-        for _ in run(TINY, folder, experiment=experiment):
+        for _ in train_steps(experiment, RunFolder(folder)):
             pass
     return str(error.value)
 
@@ -728,7 +728,7 @@ def test_a_loss_that_is_no_number_stops_the_run_at_its_last_good_checkpoint(
     fresh = build(TINY, CPU, digits)
     assert restore_newest(folder / "checkpoints", fresh.progress) == kept[0]
     assert all(tensor.isfinite().all() for tensor in fresh.progress.tensors().values())
-    for _ in run(TINY, folder, resume=True, experiment=build(TINY, CPU, digits)):  # and it goes on from there
+    for _ in run(TINY, folder, resume=True, dataset=digits, device="cpu"):  # and it goes on from there
         pass
     assert (folder / "model.safetensors").read_bytes() == (finished[1] / "model.safetensors").read_bytes()
 
@@ -762,7 +762,7 @@ def test_weights_that_are_no_numbers_stop_the_run_too(tmp_path: Path, digits: Da
 def test_no_checkpoint_holds_what_is_no_number(tmp_path: Path, digits: Dataset, name: str, value: float) -> None:
     experiment = ruined(digits, name, value)
     try:
-        for _ in run(TINY, tmp_path / "run", experiment=experiment):
+        for _ in train_steps(experiment, RunFolder(tmp_path / "run")):
             pass
     except NotFiniteError:
         pass
@@ -794,7 +794,7 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
     (tmp_path / "run").mkdir()
     for name in left:
         (tmp_path / "run" / name).write_text("{}")
-    assert next(run(TINY, tmp_path / "run", resume=True, experiment=build(TINY, CPU, digits))).step == 2
+    assert next(run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu")).step == 2
 
 
 def test_the_recipe_is_written_last_so_that_a_folder_with_one_is_a_run(
@@ -802,7 +802,7 @@ def test_the_recipe_is_written_last_so_that_a_folder_with_one_is_a_run(
 ) -> None:
     monkeypatch.setattr(running, "environment", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        next(run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits)))
+        next(run(TINY, tmp_path / "run", dataset=digits, device="cpu"))
     assert files(tmp_path / "run") == {}
 
 
@@ -811,7 +811,7 @@ def test_the_recipe_is_written_last_so_that_a_folder_with_one_is_a_run(
 def test_a_size_of_nothing_is_one_sentence(digits: Dataset, setting: str, tmp_path: Path) -> None:
     recipe = TINY.with_settings({setting: 0})
     with pytest.raises(InputError):
-        next(run(recipe, tmp_path / "run", experiment=build(recipe, CPU, digits)))
+        next(run(recipe, tmp_path / "run", dataset=digits, device="cpu"))
 
 
 # --- Stops between two steps -----------------------------------------------------------------------------------------
@@ -828,10 +828,10 @@ def test_a_stop_keeps_the_steps_done_and_the_sums_of_the_next_report(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        for _ in run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits), stop=stop):
+        for _ in run(TINY, tmp_path / "run", dataset=digits, device="cpu", stop=stop):
             pass
     assert read_checkpoint(checkpoints(tmp_path / "run" / "checkpoints")[0])[0] == at
-    for _ in run(TINY, tmp_path / "run", resume=True, experiment=build(TINY, CPU, digits)):
+    for _ in run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu"):
         pass
     assert (tmp_path / "run/model.safetensors").read_bytes() == (finished[1] / "model.safetensors").read_bytes()
     both = [[{**row, "seconds": 0} for row in rows(folder)] for folder in (tmp_path / "run", finished[1])]
@@ -845,7 +845,7 @@ def test_rows_are_on_disk_before_the_checkpoint_that_counts_on_them(
     write, sync = running.write_checkpoint, running.RunFolder.sync_metrics
     monkeypatch.setattr(running, "write_checkpoint", lambda *given: order.append("checkpoint") or write(*given))
     monkeypatch.setattr(running.RunFolder, "sync_metrics", lambda home: order.append("rows") or sync(home))
-    reports = run(TINY, tmp_path / "run", experiment=build(TINY, CPU, digits))
+    reports = run(TINY, tmp_path / "run", dataset=digits, device="cpu")
     assert next(reports).step == 2
     assert order == [], "a report alone waits for no disk"
     assert next(reports).step == 3

@@ -21,9 +21,10 @@ import torch
 
 from epass.data import Dataset, open_dataset
 from epass.engine.build import Experiment, build
-from epass.engine.run import run
+from epass.engine.run import run, train_steps
 from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
+from epass.runs import RunFolder
 from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
 from epass.train.window import NotFiniteError
 from epass.train.writer import Writer
@@ -48,7 +49,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Dataset) -> Pa
 
 
 def train(recipe: Recipe, folder: Path, digits: Dataset, **named: Any) -> None:
-    for _ in run(recipe, folder, **{"experiment": build(recipe, CPU, digits), **named}):
+    for _ in run(recipe, folder, dataset=digits, device="cpu", **named):
+        pass
+
+
+def train_that(experiment: Experiment, folder: Path) -> None:
+    for _ in train_steps(experiment, RunFolder(folder)):
         pass
 
 
@@ -100,7 +106,7 @@ def test_a_run_that_dies_between_reports_goes_on_from_its_last_checkpoint_exactl
 
     experiment.method.update = die  # type: ignore[method-assign]
     with pytest.raises(MemoryError):
-        train(TIMED, tmp_path / "run", digits, experiment=experiment)
+        train_that(experiment, tmp_path / "run")
     assert steps(tmp_path / "run")[0] == at, "the error waited for the writer"
     for name in (".model.safetensors.123.part", "checkpoints/.step-00000009.safetensors.123.part"):
         (tmp_path / "run" / name).write_bytes(b"what a kill in the middle of a write leaves behind")
@@ -134,7 +140,7 @@ def test_a_loss_that_is_no_number_never_reaches_a_checkpoint_by_the_clock(
 
     experiment = with_outcome(build(TIMED, CPU, digits), poison)
     with pytest.raises(NotFiniteError, match="was no longer finite at step"):
-        train(TIMED, tmp_path / "run", digits, experiment=experiment)
+        train_that(experiment, tmp_path / "run")
     assert steps(tmp_path / "run")[0] == at, "the last one before it"
     train(TIMED, tmp_path / "run", digits, resume=True)
     assert_same(tmp_path / "run", undisturbed)
@@ -146,7 +152,7 @@ def test_a_metric_that_is_no_number_is_no_reason_to_end(tmp_path: Path, digits: 
         outcome.metrics["odd"] = torch.tensor(math.nan)
 
     experiment = with_outcome(build(TIMED, CPU, digits), odd)
-    train(TIMED, tmp_path / "run", digits, experiment=experiment)
+    train_that(experiment, tmp_path / "run")
     assert (tmp_path / "run/model.safetensors").read_bytes() == (undisturbed / "model.safetensors").read_bytes()
 
 
@@ -158,7 +164,7 @@ def test_a_clock_that_is_set_back_and_forth_changes_nothing(
 ) -> None:
     jumps, real = random.Random(0), time.time
     monkeypatch.setattr(time, "time", lambda: real() + jumps.choice((-1e9, 1e9)))
-    reports = run(TIMED, tmp_path / "run", experiment=build(TIMED, CPU, digits))
+    reports = run(TIMED, tmp_path / "run", dataset=digits, device="cpu")
     next(reports)
     reports.close()
     os.utime(checkpoints(tmp_path / "run" / "checkpoints")[0], (0, 0))
@@ -267,7 +273,7 @@ def test_a_write_that_is_refused_ends_the_run_at_the_next_step_and_names_the_fil
     tmp_path: Path, digits: Dataset, undisturbed: Path, file_size: Callable[[int], None]
 ) -> None:
     folder, size = tmp_path / "run", checkpoints(undisturbed / "checkpoints")[0].stat().st_size
-    reports = run(PLAIN, folder, experiment=build(PLAIN, CPU, digits))
+    reports = run(PLAIN, folder, dataset=digits, device="cpu")
     while next(reports).step < 4:
         pass
     while not checkpoints(folder / "checkpoints"):  # the first one is being written beside the steps

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from epass.engine import models
 from epass.engine.build import build, check_recipe
-from epass.engine.infer import infer, predict
+from epass.engine.infer import answering_network, infer, predict
 from epass.engine.models import answer_by_nearest_mean, load_model, method_class, pretrained_weights
 from epass.engine.run import run
 from epass.errors import InputError
@@ -122,7 +125,7 @@ def test_the_nearest_mean_is_what_the_classifier_answers() -> None:
 def test_a_pre_training_is_judged_by_nearest_means_and_its_weights_are_left_alone(pretrained: Path) -> None:
     experiment = build(small("moco", **{"projector.size": 2, "method.queue_size": 16}), CPU)
     before = {name: value.clone() for name, value in experiment.progress.tensors().items()}
-    judged = experiment.network
+    judged = answering_network(experiment)
     assert difference(before, experiment.progress.tensors()) is None
     features = infer(judged, experiment.split.labeled, experiment.dataset, CPU).features
     mean = features[experiment.split.labeled.labels == 4].mean(0)
@@ -194,3 +197,19 @@ def test_no_parameter_of_a_wrapped_method_is_registered_twice() -> None:
     assert len(places) == len(set(places))
     grouped = [weight for group in experiment.optimizer.param_groups for weight in group["params"]]
     assert len(grouped) == len(list(experiment.method.parameters()))
+
+
+def test_what_does_not_fit_its_weights_takes_no_memory(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, made = Path(shutil.copytree(pretrained, tmp_path / "run")), []
+    facts = json.loads((folder / "model.json").read_text())
+    facts["net"] = {**facts["net"], "width": 16 * facts["net"].get("width", 16)}
+    (folder / "model.json").write_text(json.dumps(facts))
+    network = models._network
+    monkeypatch.setattr(models, "_network", lambda model: (made.append(network(model)), made[-1])[1])
+    with pytest.raises(InputError, match=r"is not what model\.json describes"):
+        load_model(folder)
+    assert [{tensor.device.type for tensor in net.state_dict().values()} for net in made] == [{"meta"}]
+    load_model(pretrained)
+    assert not any(tensor.is_meta for tensor in made[-1].state_dict().values())

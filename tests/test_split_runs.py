@@ -16,11 +16,11 @@ from epass.engine import run as module
 from epass.engine.build import build, check_recipe, split_for
 from epass.engine.infer import predict
 from epass.engine.models import load_model
-from epass.engine.run import run
+from epass.engine.run import run, train_steps
 from epass.errors import InputError
 from epass.evaluate import open_set_accuracy, score
 from epass.recipe import Recipe, parse_recipe
-from epass.runs import load_run
+from epass.runs import RunFolder, load_run
 
 CPU = torch.device("cpu")
 TINY = Recipe(
@@ -45,7 +45,7 @@ def digits() -> Dataset:
 
 
 def finish(recipe: Recipe, folder: Path, digits: Dataset) -> dict[str, Any]:
-    for _ in run(recipe, folder, experiment=build(recipe, CPU, digits)):
+    for _ in run(recipe, folder, dataset=digits, device="cpu"):
         pass
     found = load_run(folder).results
     assert found is not None
@@ -101,11 +101,11 @@ def test_without_validation_nothing_is_said_about_it(tmp_path: Path, digits: Dat
 def test_a_resumed_run_selects_the_same_step(tmp_path: Path, digits: Dataset) -> None:
     recipe = TINY.with_settings({"data.validation": 0.25})
     whole = finish(recipe, tmp_path / "whole", digits)
-    reports = run(recipe, tmp_path / "torn", experiment=build(recipe, CPU, digits))
+    reports = run(recipe, tmp_path / "torn", dataset=digits, device="cpu")
     for _ in range(2):
         next(reports)
     reports.close()
-    for _ in run(recipe, tmp_path / "torn", resume=True, experiment=build(recipe, CPU, digits)):
+    for _ in run(recipe, tmp_path / "torn", resume=True, dataset=digits, device="cpu"):
         pass
     torn = load_run(tmp_path / "torn").results
     assert torn is not None
@@ -160,7 +160,7 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
     experiment = build(recipe, CPU, digits)
     assert (experiment.problem.num_classes, experiment.problem.label_counts) == (6, (4,) * 6)
     assert experiment.problem.num_unlabeled == 1442
-    for _ in run(recipe, tmp_path / "run", experiment=experiment):
+    for _ in train_steps(experiment, RunFolder(tmp_path / "run")):
         pass
     found = load_run(tmp_path / "run")
     assert found.model is not None

@@ -23,10 +23,11 @@ from torch import Tensor
 from epass.check import leaks
 from epass.data import Lookahead, StreamedImages
 from epass.engine.build import Experiment, build
-from epass.engine.run import run
+from epass.engine.run import run, train_steps
 from epass.errors import InputError
 from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
+from epass.runs import RunFolder
 from epass.testing import difference, named
 from epass.train.checkpoint import checkpoints
 from epass.train.recording import Overlap, Recorded
@@ -124,7 +125,7 @@ def test_a_streamed_run_is_the_run_in_memory(
         recipe = make(photos, streaming=name == "streamed", **settings)
         experiment = build(recipe, CPU)
         assert isinstance(experiment.feed, Lookahead) == (name == "streamed")
-        list(run(recipe, tmp_path / name, experiment=experiment))
+        list(train_steps(experiment, RunFolder(tmp_path / name)))
         assert reading_threads() == []
     streamed, held = results(tmp_path / "streamed"), results(tmp_path / "held")
     for key in held:
@@ -155,8 +156,7 @@ def test_a_streamed_run_goes_on_where_it_was_stopped(photos: Path, tmp_path: Pat
 
 def test_a_file_that_is_damaged_meanwhile_ends_the_run_with_a_checkpoint(photos: Path, tmp_path: Path) -> None:
     recipe = make(photos, streaming=True, plan_evaluate_every=6)
-    experiment = build(recipe, CPU)
-    list(run(recipe, tmp_path / "whole", experiment=experiment))
+    list(run(recipe, tmp_path / "whole", device="cpu"))
     experiment = build(recipe, CPU)
     feed, rows = experiment.feed, experiment.split.unlabeled
     assert isinstance(rows, StreamedImages)
@@ -168,7 +168,7 @@ def test_a_file_that_is_damaged_meanwhile_ends_the_run_with_a_checkpoint(photos:
     original = victim.read_bytes()
     victim.write_bytes(b"no longer a photo")
     with pytest.raises(InputError, match=rf"The image '{victim}' cannot be read \(not an image\): replace or remove"):
-        list(run(recipe, tmp_path / "run", experiment=experiment))
+        list(train_steps(experiment, RunFolder(tmp_path / "run")))
     assert reading_threads() == []
     assert checkpoints(tmp_path / "run" / "checkpoints")[0].stem == f"step-{late:08}"
     victim.write_bytes(original)

@@ -12,11 +12,12 @@ import torch
 import torch.distributed as dist
 
 from epass.engine.build import build
-from epass.engine.run import run
+from epass.engine.run import train_steps
 from epass.machine.device import choose_device
 from epass.machine.launch import join_processes
 from epass.parts.statistics import SharedBatchNorm
 from epass.recipe import Recipe
+from epass.runs import RunFolder
 
 pytestmark = pytest.mark.distributed
 
@@ -59,16 +60,17 @@ def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyP
         pytest.skip("there is no GPU here")
     wanted, found = build(RECIPE, choose_device(device)), None
     reports: dict[str, list[dict[str, Any]]] = {}
-    reports["silent"] = [report.values for report in run(RECIPE, tmp_path / "silent", experiment=wanted)]
+    reports["silent"] = [report.values for report in train_steps(wanted, RunFolder(tmp_path / "silent")) if report]
 
     place = join_processes(device)
     assert dist.is_initialized()
     assert place == ("cuda:0" if device == "cuda" else "cpu")
-    for module in ("distributed", "parts.statistics", "train.sharing", "experiment"):
+    rooms = ("machine.distributed", "parts.statistics", "train.sharing", "engine.build", "engine.infer", "engine.run")
+    for module in rooms:
         talking.setattr(f"epass.{module}.alone", lambda: False)
     found = build(RECIPE, choose_device(place))
     assert any(isinstance(part, SharedBatchNorm) for part in found.method.modules())
-    reports["talking"] = [report.values for report in run(RECIPE, tmp_path / "talking", experiment=found)]
+    reports["talking"] = [report.values for report in train_steps(found, RunFolder(tmp_path / "talking")) if report]
 
     ours, theirs = found.progress.tensors(), wanted.progress.tensors()
     assert ours.keys() == theirs.keys()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import re
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from epass.method import Method
+from epass.method import Method, Outcome
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
@@ -18,15 +19,18 @@ from epass.train.checkpoint import (
     KEPT,
     TYPES,
     RunState,
+    Unreported,
     checkpoints,
     packed,
     read_checkpoint,
     restore_newest,
     save_checkpoint,
+    write_checkpoint,
 )
 from epass.train.optimizer import make_optimizer
 from epass.train.schedule import Plan
 from epass.train.step import Step, make_step
+from epass.train.window import NotFiniteError, Window
 
 CASE = Case(METHODS["simmatch"], {"threshold": 0.4}, {"size": 2})
 
@@ -149,6 +153,31 @@ def test_a_damaged_header_is_found_too(saved, old: bytes, new: bytes) -> None:
     with pytest.warns(UserWarning, match=re.escape(str(newest)) + ".* is damaged"):
         assert restore_newest(folder, progress) == 1
     assert difference(states[0], progress.tensors()) is None
+
+
+def test_a_tensor_of_the_same_bytes_in_another_shape_is_found_too(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 1, {"a": torch.arange(6.0).reshape(2, 3)})
+    data = path.read_bytes()
+    assert data.count(b'"shape":[2,3]') == 1
+    path.write_bytes(data.replace(b'"shape":[2,3]', b'"shape":[3,2]'))
+    with pytest.raises(ValueError, match="its checksum does not match"):
+        read_checkpoint(path)
+
+
+def test_after_a_resume_the_bad_step_is_still_named_by_its_number(tmp_path: Path) -> None:
+    """Two steps follow the report at step 4, a checkpoint, and two more, of which the second has no loss."""
+    progress, _ = start()
+    window = Window(4)
+    for _ in range(2):
+        window.add(Outcome({"a": torch.tensor(1.0)}))
+    save_checkpoint(tmp_path, progress, 6, Unreported(window, 7.5))
+    resumed = Unreported(Window(0))
+    assert restore_newest(tmp_path, start(seed=1)[0], resumed) == 6
+    assert (resumed.window.start, resumed.window.count, resumed.seconds) == (4, 2, 7.5)
+    for value in (1.0, math.nan):
+        resumed.window.add(Outcome({"a": torch.tensor(value)}))
+    with pytest.raises(NotFiniteError, match=r"at step 7\."):
+        resumed.window.means()
 
 
 def test_when_all_are_damaged_training_starts_anew(saved) -> None:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +25,10 @@ def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=99.0)
 
 
+def reports(*given: Any, **named: Any) -> Iterator[Report]:
+    return filter(None, train(*given, **named))
+
+
 def two_parts(batch: Batch) -> Outcome:
     step = batch.step.float()
     return Outcome({"a": step, "b": 10 * step}, {"size": step**2})
@@ -28,9 +36,9 @@ def two_parts(batch: Batch) -> Outcome:
 
 def test_a_report_averages_the_steps_since_the_last_one() -> None:
     plan = Plan(steps=5, report_every=2, evaluate_every=100)
-    reports = list(train(two_parts, feed, optimizer(), plan))
-    assert [report.step for report in reports] == [2, 4, 5]
-    for report, steps in zip(reports, ([0, 1], [2, 3], [4]), strict=True):
+    found = list(reports(two_parts, feed, optimizer(), plan))
+    assert [report.step for report in found] == [2, 4, 5]
+    for report, steps in zip(found, ([0, 1], [2, 3], [4]), strict=True):
         mean = sum(steps) / len(steps)
         assert report.values["loss_a"] == pytest.approx(mean)
         assert report.values["loss_b"] == pytest.approx(10 * mean)
@@ -41,19 +49,19 @@ def test_a_report_averages_the_steps_since_the_last_one() -> None:
 
 def test_reports_come_at_both_intervals_and_at_the_end() -> None:
     plan = Plan(steps=11, report_every=4, evaluate_every=6)
-    assert [report.step for report in train(two_parts, feed, optimizer(), plan)] == [4, 6, 8, 11]
+    assert [report.step for report in reports(two_parts, feed, optimizer(), plan)] == [4, 6, 8, 11]
 
 
 def test_training_goes_on_from_where_it_started() -> None:
     plan = Plan(steps=9, report_every=4, evaluate_every=100)
     seen = []
-    reports = list(train(lambda batch: (seen.append(int(batch.step)), two_parts(batch))[1], feed, optimizer(), plan))
+    whole = list(reports(lambda batch: (seen.append(int(batch.step)), two_parts(batch))[1], feed, optimizer(), plan))
     assert seen == list(range(9))
     seen.clear()
-    late = list(train(lambda b: (seen.append(int(b.step)), two_parts(b))[1], feed, optimizer(), plan, start=4))
+    late = list(reports(lambda b: (seen.append(int(b.step)), two_parts(b))[1], feed, optimizer(), plan, start=4))
     assert seen == list(range(4, 9))
-    assert late == reports[1:]
-    assert list(train(two_parts, feed, optimizer(), plan, start=9)) == []
+    assert late == whole[1:]
+    assert list(reports(two_parts, feed, optimizer(), plan, start=9)) == []
 
 
 def test_every_step_has_the_rate_of_the_schedule() -> None:
@@ -64,21 +72,64 @@ def test_every_step_has_the_rate_of_the_schedule() -> None:
         seen.append(chosen.param_groups[0]["lr"])
         return two_parts(batch)
 
-    list(train(step, feed, chosen, plan))
+    list(reports(step, feed, chosen, plan))
     assert seen == [0.5 * plan.lr_factor(step) for step in range(7)]
 
 
-def test_it_is_lazy() -> None:
+def test_it_yields_after_every_step_and_is_lazy() -> None:
     done = []
-    reports = train(
+    steps = train(
         lambda batch: (done.append(int(batch.step)), two_parts(batch))[1],
         feed,
         optimizer(),
         Plan(steps=6, report_every=2),
     )
     assert done == []
-    assert next(reports).step == 2
+    assert next(steps) is None
+    assert done == [0]
+    report = next(steps)
+    assert report is not None
+    assert report.step == 2
     assert done == [0, 1]  # whoever stops consuming stops the training
+    assert [step and step.step for step in steps] == [None, 4, None, 6]
+
+
+@pytest.mark.parametrize(("failing", "whole"), [("feed", True), ("step", False), ("report", False), (None, True)])
+def test_the_window_knows_whether_the_last_step_is_whole(failing: str | None, whole: bool) -> None:
+    """A feed that fails leaves the state of whole steps; a step, or losses that are no numbers, do not."""
+
+    def give(step: int) -> Batch:
+        if failing == "feed" and step == 3:
+            raise OSError
+        return feed(step)
+
+    def step(batch: Batch) -> Outcome:
+        if failing == "step" and batch.step == 3:
+            raise OSError
+        return Outcome({"a": batch.step * (math.nan if failing == "report" else 1.0)})
+
+    window = Window(0)
+    steps = train(step, give, optimizer(), Plan(steps=8, report_every=4), window=window)
+    for _ in range(3):
+        next(steps)
+        assert window.whole
+    with suppress(OSError, NotFiniteError):
+        next(steps)
+    assert window.whole is whole
+    assert window.count == (0 if failing is None else 4 if failing == "report" else 3)
+
+
+def test_a_batch_is_let_go_before_the_next_one_is_made() -> None:
+    last: list[weakref.ref[torch.Tensor]] = []
+
+    def give(step: int) -> Batch:
+        assert all(batch() is None for batch in last)
+        made = torch.tensor(step)
+        last[:] = [weakref.ref(made)]
+        return feed(step)._replace(step=made)
+
+    plan = Plan(steps=3)
+    assert len(list(train(lambda batch: Outcome({"a": torch.ones(())}), give, optimizer(), plan))) == 3
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -88,10 +139,10 @@ def test_a_loss_that_is_no_number_is_named_with_its_step(bad: float, start: int)
         # It is a number again afterwards, and the other part is never a problem.
         return Outcome({"fine": torch.tensor(1.0), "odd": torch.tensor(bad if batch.step == 7 else 1.0)})
 
-    reports = train(step, feed, optimizer(), Plan(steps=20, report_every=5), start=start)
-    assert [next(reports).step for _ in range(1 - start // 5)] == [5] * (1 - start // 5)
+    found = reports(step, feed, optimizer(), Plan(steps=20, report_every=5), start=start)
+    assert [next(found).step for _ in range(1 - start // 5)] == [5] * (1 - start // 5)
     with pytest.raises(NotFiniteError, match=r"loss 'odd' was no longer finite at step 7\."):
-        next(reports)
+        next(found)
 
 
 @pytest.mark.parametrize("where", [5, 9])
@@ -100,7 +151,7 @@ def test_the_first_and_the_last_step_of_a_window_are_looked_at(where: int) -> No
         return Outcome({"odd": torch.where(batch.step == where, math.nan, 1.0)})
 
     with pytest.raises(NotFiniteError, match=rf"'odd' .* at step {where}\."):
-        list(train(step, feed, optimizer(), Plan(steps=20, report_every=5)))
+        list(reports(step, feed, optimizer(), Plan(steps=20, report_every=5)))
 
 
 def test_the_first_bad_step_counts_when_it_stays_bad() -> None:
@@ -108,11 +159,11 @@ def test_the_first_bad_step_counts_when_it_stays_bad() -> None:
         return Outcome({"odd": torch.where(batch.step >= 3, math.inf, 1.0)})
 
     with pytest.raises(NotFiniteError, match=r"at step 3\."):
-        list(train(step, feed, optimizer(), Plan(steps=20, report_every=10)))
+        list(reports(step, feed, optimizer(), Plan(steps=20, report_every=10)))
 
 
 def test_a_metric_may_be_no_number() -> None:
-    (report,) = train(
+    (report,) = reports(
         lambda _: Outcome({"a": torch.tensor(1.0)}, {"odd": torch.tensor(math.nan)}), feed, optimizer(), Plan(steps=2)
     )
     assert math.isnan(report.values["odd"])
@@ -126,13 +177,13 @@ def counted(known: float, right: float) -> Outcome:
 
 def test_quality_is_a_ratio_of_sums_not_a_mean_of_ratios() -> None:
     outcomes = [counted(0.5, 0.5), counted(0.25, 0.0), counted(0.0, 0.0)]
-    (report,) = train(lambda batch: outcomes[int(batch.step)], feed, optimizer(), Plan(steps=3))
+    (report,) = reports(lambda batch: outcomes[int(batch.step)], feed, optimizer(), Plan(steps=3))
     assert report.values["quality"] == pytest.approx(0.5 / 0.75)
     assert set(report.values) == {"loss", "loss_a", "coverage", "quality", "lr"}
 
 
 def test_there_is_no_quality_where_no_truth_is_known() -> None:
-    (report,) = train(lambda _: counted(0.0, 0.0), feed, optimizer(), Plan(steps=3))
+    (report,) = reports(lambda _: counted(0.0, 0.0), feed, optimizer(), Plan(steps=3))
     assert set(report.values) == {"loss", "loss_a", "coverage", "lr"}
 
 
@@ -144,7 +195,7 @@ def by_class(batch: Batch) -> Outcome:
 
 def test_what_is_counted_by_class_is_a_list_of_its_own() -> None:
     plan = Plan(steps=4, report_every=2, evaluate_every=100)
-    first, second = train(by_class, feed, optimizer(), plan)
+    first, second = reports(by_class, feed, optimizer(), plan)
     assert first.by_class == {"used_by_class": [0.5, 1.0, 0.0]}
     assert second.by_class == {"used_by_class": [2.5, 5.0, 0.0]}
     assert second.values == {"loss": 3.5, "loss_a": 3.5, "before": 2.5, "after": -2.5, "lr": second.values["lr"]}
@@ -164,5 +215,5 @@ def test_the_host_does_not_wait_between_reports() -> None:
 
 def test_windows_add_up_in_float32_whatever_the_step_returns() -> None:
     half = Outcome({"a": torch.tensor(1.0, dtype=torch.bfloat16)})
-    (report,) = train(lambda _: half, feed, optimizer(), Plan(steps=300, report_every=300))
+    (report,) = reports(lambda _: half, feed, optimizer(), Plan(steps=300, report_every=300))
     assert report == Report(300, {"loss": 1.0, "loss_a": 1.0, "lr": report.values["lr"]})

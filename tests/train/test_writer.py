@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from epass.train.window import NotFiniteError
-from epass.train.writer import Snapshot, Writer, saving_between_steps
+from epass.train.writer import Snapshot, Writer
 
 NEVER = 1e9  # minutes
 
@@ -19,22 +18,22 @@ class Disk:
     def __init__(self) -> None:
         self.done, self.written = threading.Event(), list[int]()
 
-    def write(self, number: int) -> Callable[[], None]:
-        def work() -> None:
+    def write(self, number: int) -> Callable[[object], None]:
+        def work(_: object) -> None:
             assert self.done.wait(60)
             self.written.append(number)
 
         return work
 
 
-def fail() -> None:
+def fail(_: object) -> None:
     raise OSError(28, "No space left on device", "a file")
 
 
 def test_training_goes_on_while_the_disk_is_slow_and_the_end_waits_for_it() -> None:
     disk = Disk()
     with Writer(NEVER) as writer:
-        writer.start(disk.write(1))
+        writer.start({}, disk.write(1))
         assert not writer.is_due()
         assert disk.written == [], "here steps are done"
         disk.done.set()
@@ -45,8 +44,8 @@ def test_training_goes_on_while_the_disk_is_slow_and_the_end_waits_for_it() -> N
 def test_one_write_at_a_time_in_order() -> None:
     running, most = set[int](), list[int]()
 
-    def write(number: int) -> Callable[[], None]:
-        def work() -> None:
+    def write(number: int) -> Callable[[object], None]:
+        def work(_: object) -> None:
             running.add(number)
             most.append(len(running))
             running.discard(number)
@@ -55,7 +54,7 @@ def test_one_write_at_a_time_in_order() -> None:
 
     with Writer(NEVER) as writer:
         for number in range(20):
-            writer.start(write(number))
+            writer.start({}, write(number))
     assert most == [1] * 20
 
 
@@ -63,11 +62,11 @@ def test_one_write_at_a_time_in_order() -> None:
 def test_what_went_wrong_is_raised_by_the_next_call_once(call: str) -> None:
     def use() -> None:
         with Writer(NEVER) as writer:
-            writer.start(fail)
+            writer.start({}, fail)
             while not writer._writing.done():  # type: ignore[union-attr]
                 time.sleep(0.001)
             if call == "start":
-                writer.start(lambda: None)
+                writer.start({}, print)
             elif call != "end":
                 getattr(writer, call)()
 
@@ -81,7 +80,7 @@ def test_an_error_of_the_training_goes_first_but_a_stop_hides_nothing(
 ) -> None:
     def use() -> None:
         with Writer(NEVER) as writer:
-            writer.start(fail)
+            writer.start({}, fail)
             raise error
 
     with pytest.raises(raised):
@@ -99,57 +98,25 @@ def test_time_is_counted_from_the_last_write_by_a_clock_that_nobody_sets(monkeyp
         assert not writer.is_due()
         now[0] += 0.2
         assert writer.is_due()
-        writer.start(disk.write(1))
+        writer.start({}, disk.write(1))
         now[0] += 500
         assert not writer.is_due(), "a slow disk gets no second one"
         disk.done.set()
         writer.wait()
         assert writer.is_due()
-        writer.start(disk.write(2))
+        writer.start({}, disk.write(2))
         writer.wait()
         assert not writer.is_due()
 
 
-def steps_saved(minutes: float, *, start: int = 0, stop_at: int = 5) -> tuple[list[int], list[int]]:
-    saved: list[int] = []
-    fed: list[int] = []
-
-    def stop() -> None:
-        if len(fed) + start == stop_at:
-            raise KeyboardInterrupt
-
-    with Writer(minutes) as writer:
-
-        def save(step: int) -> None:
-            writer.start(lambda: saved.append(step))
-            writer.wait()
-
-        feed = saving_between_steps(fed.append, stop, start, save, writer)
-        with pytest.raises(KeyboardInterrupt):
-            list(map(feed, range(start, 10)))
-    return saved, fed
-
-
-def test_checkpoints_come_between_steps_but_not_before_the_first() -> None:
-    assert steps_saved(1e-12) == ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
-    assert steps_saved(NEVER) == ([5], [0, 1, 2, 3, 4])
-    assert steps_saved(1e-12, start=3, stop_at=3) == ([], [])
-
-
-def test_a_stop_is_not_hidden_by_a_state_that_cannot_be_kept_but_by_a_disk_that_is_full() -> None:
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    def ruined() -> None:
-        raise NotFiniteError
-
-    def use(write: Callable[[], None]) -> None:
-        with Writer(NEVER) as writer:
-            saving_between_steps(lambda step: step, stop, 0, lambda step: writer.start(write), writer)(1)
-
-    for write, raised in ((ruined, KeyboardInterrupt), (fail, OSError)):
-        with pytest.raises(raised):
-            use(write)
+def test_a_copy_is_taken_when_the_one_before_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, tensor, written = Disk(), torch.zeros(()), []
+    monkeypatch.setattr("epass.train.writer._copy", lambda tensor: (written.append(list(disk.written)), tensor)[1])
+    with Writer(NEVER) as writer:
+        writer.start({"a": tensor}, disk.write(1))
+        threading.Timer(0.05, disk.done.set).start()
+        writer.start({"a": tensor}, disk.write(2))
+    assert written == [[], [1]], "there is one copy at most"
 
 
 def test_a_snapshot_does_not_follow_what_it_was_taken_of() -> None:
@@ -181,13 +148,12 @@ def test_on_cuda_the_copy_is_that_of_its_moment() -> None:
     mixed = {"a": tensor, "b": torch.arange(3), "c": planes}
     for number in range(1, 6):
         tensor += 1
-        snapshot = Snapshot(mixed)
-        for _ in range(50):
-            tensor += 1
-        tensor -= 50
         found: list[dict[str, torch.Tensor]] = []
         with Writer(NEVER) as writer:
-            writer.start(lambda snapshot=snapshot, found=found: found.append(snapshot.fetch()))  # type: ignore[misc]
+            writer.start(mixed, found.append)
+            for _ in range(50):
+                tensor += 1
+            tensor -= 50
         [fetched] = found
         assert all(value.device.type == "cpu" for value in fetched.values())
         assert (fetched["a"] == number).all()

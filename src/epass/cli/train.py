@@ -266,6 +266,7 @@ def prepare(
     """The objects of the run and how long a step takes; with a budget, as many steps as fit into `seconds`."""
     from ..data import open_dataset
     from ..engine.build import build, reading_settings
+    from ..engine.run import refuse_leaks
     from ..engine.timing import seconds_per_step
     from ..machine.device import choose_device
 
@@ -288,22 +289,6 @@ def prepare(
     return experiment, pace
 
 
-def refuse_leaks(experiment: Experiment) -> None:
-    """Test images that are trained on with their labels would make the result too good."""
-    from ..check import leaks
-
-    found = leaks(experiment.split)
-    if found:
-        data = experiment.recipe.data
-        command = ["epass", "check", str(data["name"]), "--seed", str(experiment.recipe.seed)]
-        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
-            command += [flag, str(data[key])] if key in data else []
-        raise InputError(
-            f"{len(found):,} of {len(experiment.split.test):,} test images are among the labeled ones: remove them "
-            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
-        )
-
-
 def follow(
     experiment: Experiment,
     home: RunFolder,
@@ -315,18 +300,12 @@ def follow(
     stop: Stop,
 ) -> None:
     """Train and show how it goes."""
-    from ..engine.run import run
+    from ..engine.run import train_steps
     from ..train.window import NotFiniteError
 
-    reports = run(
-        experiment.recipe,
-        home.path,
-        resume=resume,
-        force=force,
-        command=shlex.join(["epass", *sys.argv[1:]]),
-        experiment=experiment,
-        stop=stop,
-    )
+    command = shlex.join(["epass", *sys.argv[1:]])
+    steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
+    reports = (report for report in steps if report is not None)
     try:
         with stop.patiently(), watching(console, experiment.plan.steps, seconds_per_step) as watch:
             for report in logged(reports, loggers if is_first_process() else (), home.path, experiment.recipe.flat()):

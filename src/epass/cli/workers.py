@@ -72,7 +72,6 @@ def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.devic
     """Start a run or go on with it, and yield the steps done."""
     import torch
 
-    from ..engine.build import build
     from ..engine.run import run
 
     if place.type == "cuda":
@@ -80,10 +79,12 @@ def train_one(folder: Path, recipe: Recipe, dataset: Dataset, place: torch.devic
             torch.cuda.set_device(place)  # a CUDA graph is recorded on the current device
         torch.compiler.reset()  # it compiles a function for a few networks only, and there are many runs
     with fitting(recipe.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
-        experiment = build(recipe, place, dataset)
         command = shlex.join(["epass", *sys.argv[1:]])
+        reports = run(
+            recipe, folder, dataset=dataset, device=place, resume=True, allow_leak=True, command=command, stop=stop
+        )
         with stop.patiently():
-            for report in run(recipe, folder, resume=True, command=command, experiment=experiment, stop=stop):
+            for report in reports:
                 yield report.step
     stop()  # if a signal came when the last step was done
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from ..errors import InputError, unknown
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
-from ..methods import METHODS, PRETRAINING, WRAPPERS
+from ..methods import METHODS, WRAPPERS
 from ..networks import Classifier, find_network, start_from
 from ..parts.projector import ProjectorEnsemble
 from ..parts.statistics import share_statistics
@@ -42,9 +41,7 @@ from ..train.optimizer import make_optimizer
 from ..train.recording import Overlap, Recorded
 from ..train.schedule import Plan
 from ..train.step import make_step
-from .infer import infer
 from .models import (
-    answer_by_nearest_mean,
     make_method,
     method_class,
     start_settings,
@@ -120,13 +117,8 @@ class Experiment:
 
     @property
     def network(self) -> nn.Module:
-        """What is tested and kept: the averaged network. One that never saw a label answers by nearest class means."""
-        net = self.average.module
-        if self.recipe.method["name"] in PRETRAINING:
-            net = copy.deepcopy(net)
-            features = infer(net, self.split.labeled, self.dataset, self.device).features
-            answer_by_nearest_mean(net, features, self.split.labeled.labels)
-        return net
+        """The averaged network."""
+        return self.average.module
 
     @cached_property
     def pipeline(self) -> tuple[Callable[[Any], Outcome], Callable[[int], Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +12,12 @@ from ..augment import normalize
 from ..data import ImageSource
 from ..data.dataset import Scale
 from ..machine.distributed import alone, gather_rows, own_rows
+from ..methods import PRETRAINING
 from ..networks import Prediction
+from .models import answer_by_nearest_mean
+
+if TYPE_CHECKING:
+    from .build import Experiment
 
 
 def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
@@ -24,3 +32,12 @@ def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.devic
     mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
     return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
+
+
+def answering_network(experiment: Experiment) -> nn.Module:
+    """What is tested and kept: the averaged network. A copy of one that never saw a label answers by nearest means."""
+    net = experiment.network
+    if experiment.recipe.method["name"] in PRETRAINING:
+        net, labeled = copy.deepcopy(net), experiment.split.labeled
+        answer_by_nearest_mean(net, infer(net, labeled, experiment.dataset, experiment.device).features, labeled.labels)
+    return net

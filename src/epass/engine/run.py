@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from ..data import concatenate, split_text
+from ..check import leaks
+from ..data import Dataset, concatenate, split_text
 from ..errors import InputError
 from ..evaluate import open_set_accuracy, score
 from ..machine.device import choose_device
-from ..machine.distributed import on_first_rank, rank
+from ..machine.distributed import alone, first_rank_says, of_first_rank, on_first_rank, rank
 from ..methods import PRETRAINING
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import PRETRAINED, WEIGHTS, RunFolder, environment, write_embeddings
@@ -22,9 +26,9 @@ from ..train.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..train.loop import Report, train
 from ..train.sharing import share_start
 from ..train.window import NotFiniteError, Window
-from ..train.writer import Snapshot, Writer, saving_between_steps
+from ..train.writer import Writer
 from .build import Experiment, build
-from .infer import infer, predict
+from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import learned_without_labels
 
@@ -33,11 +37,12 @@ def run(
     recipe: Recipe,
     folder: str | Path,
     *,
-    device: str = "auto",
+    dataset: Dataset | None = None,
+    device: str | torch.device = "auto",
     resume: bool = False,
     force: bool = False,
+    allow_leak: bool = False,
     command: str = "",
-    experiment: Experiment | None = None,
     stop: Callable[[], None] = lambda: None,
 ) -> Iterator[Report]:
     """Train a recipe in a run folder and yield a report whenever there is something to say.
@@ -45,76 +50,164 @@ def run(
     Args:
         recipe: What to train.
         folder: Where everything is written; must be new unless `resume` or `force`.
+        dataset: The images, if they are open already; else the recipe's are read.
         device: "auto", "cpu", "cuda" or "mps".
         resume: Continue from the newest intact checkpoint; the recipe must be the one in the folder.
         force: Throw away the run that is in the folder.
+        allow_leak: Train although test images are among the labeled ones.
         command: The line that started this, for the record.
-        experiment: The objects of this recipe, if they are built already.
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
-    experiment = experiment or build(recipe, choose_device(device))
-    home, writes = RunFolder(folder), rank() == 0
+    place = choose_device(device) if isinstance(device, str) else device
+    experiment, home = build(recipe, place, dataset), RunFolder(folder)
+    decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
+    if not (allow_leak or decided or recipe.method["name"] in PRETRAINING):  # where no label teaches
+        refuse_leaks(experiment)
+    steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
+    with closing(steps):
+        yield from (report for report in steps if report is not None)
+
+
+def refuse_leaks(experiment: Experiment) -> None:
+    """Test images that are trained on with their labels would make the result too good."""
+    found = leaks(experiment.split)
+    if found:
+        data = experiment.recipe.data
+        command = ["epass", "check", str(data["name"]), "--seed", str(experiment.recipe.seed)]
+        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
+            command += [flag, str(data[key])] if key in data else []
+        raise InputError(
+            f"{len(found):,} of {len(experiment.split.test):,} test images are among the labeled ones: remove them "
+            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
+        )
+
+
+def train_steps(
+    experiment: Experiment,
+    home: RunFolder,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    command: str = "",
+    stop: Callable[[], None] = lambda: None,
+) -> Generator[Report | None]:
+    """Train an experiment in its folder and yield after every step: a report where one is due, or None.
+
+    The arguments are those of `run`. A stop, and in a single process also a batch that cannot be had, leaves a
+    checkpoint of the steps done; what goes wrong within a step leaves those before it.
+    """
     with ExitStack() as held:
         held.enter_context(closing(experiment.feed))
-        start, unreported = 0, Unreported(Window(0))
-
-        def open_folder() -> None:
-            nonlocal start
-            held.enter_context(home.hold())
-            if resume and home.exists():
-                check_same(recipe, home)
-                home.sweep()
-                start = restore_newest(home.checkpoints, experiment.progress, unreported)
-                home.truncate_metrics(start)
-            else:
-                home.create(force)
-                home.write_json("environment.json", environment(recipe.seed, command, str(experiment.device)))
-                home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
-                home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
-
-        on_first_rank(open_folder)
-        start = share_start(start, experiment.progress, unreported)
-        rows = home.metrics() if writes else []
-        writer = held.enter_context(Writer(experiment.plan.checkpoint_minutes))  # ends before the folder is let go
-        spent, started = unreported.seconds or (rows[-1]["seconds"] if rows else 0.0), time.perf_counter()
-
-        def save(step: int) -> None:
-            unreported.seconds = spent + time.perf_counter() - started
-            unreported.window.agree()
-            on_first_rank(lambda: begin_to_write(step))
-
-        def begin_to_write(step: int) -> None:
-            writer.wait()  # so that there is one copy at most
-            copy = Snapshot(experiment.progress.tensors() | unreported.tensors())
-
-            def write() -> None:
-                home.sync_metrics()
-                write_checkpoint(home.checkpoints, step, copy.fetch())
-
-            writer.start(write)
-
-        work, feed = experiment.pipeline
-        feed = saving_between_steps(feed, stop, start, save, writer)
-        for report in train(work, feed, experiment.optimizer, experiment.plan, start=start, window=unreported.window):
-            values = dict(report.values)
-            if experiment.plan.evaluates_after(report.step):
-                logits = predict(experiment.network, experiment.split.test, experiment.dataset, experiment.device)
-                if not logits.isfinite().all():
-                    raise NotFiniteError(f"The weights were no longer finite at step {report.step}.")
-                tested = score(logits, experiment.split.test.labels)
-                values |= {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
-                if (kept_back := experiment.split.validation) is not None:
-                    logits = predict(experiment.network, kept_back, experiment.dataset, experiment.device)
-                    values["valid_error"] = score(logits, kept_back.labels)["error"]
-            seconds = round(spent + time.perf_counter() - started, 3)
-            by_class = report.by_class if experiment.plan.evaluates_after(report.step) else {}
-            if writes:
-                home.append_metrics({"step": report.step, "seconds": seconds, **values, **by_class})
-            if experiment.plan.evaluates_after(report.step):
-                save(report.step)
-            yield Report(report.step, values, by_class)
-        on_first_rank(writer.wait)
+        training = Training(experiment, home)
+        start = training.begin(held, resume=resume, force=force, command=command)
+        window = training.unreported.window
+        steps = train(*experiment.pipeline, experiment.optimizer, experiment.plan, start=start, window=window)
+        for done in range(start, experiment.plan.steps):
+            training.save_if_due(done)
+            try:
+                stop()
+            except BaseException:
+                training.keep(done)
+                raise
+            try:
+                report = next(steps)
+            except BaseException:
+                if window.whole and alone():  # of several processes, the others are in the middle of this step
+                    training.keep(done)
+                raise
+            yield None if report is None else training.record(report)
+        on_first_rank(training.writer.wait)
         finish(experiment, home)
+
+
+class Training:
+    """What a run holds while it trains: its folder, the sums since the last report, a clock, a thread that writes."""
+
+    writer: Writer
+
+    def __init__(self, experiment: Experiment, home: RunFolder) -> None:
+        self.experiment, self.home = experiment, home
+        self.unreported = Unreported(Window(0))
+        self.saved = 0  # the step of the newest checkpoint
+        self.began = 0.0  # by the clock, less the time of earlier processes
+
+    def begin(self, held: ExitStack, *, resume: bool, force: bool, command: str) -> int:
+        """Take the folder, for as long as `held` lasts, and say after which step the training goes on."""
+        on_first_rank(lambda: self.open_folder(held, resume, force, command))
+        self.saved = share_start(self.saved, self.experiment.progress, self.unreported)
+        self.writer = held.enter_context(Writer(self.experiment.plan.checkpoint_minutes))  # ends before the lock
+        rows = [] if rank() else self.home.metrics()
+        self.began = time.perf_counter() - (self.unreported.seconds or (rows[-1]["seconds"] if rows else 0.0))
+        return self.saved
+
+    def open_folder(self, held: ExitStack, resume: bool, force: bool, command: str) -> None:
+        """Go on with the run that is there, or begin one."""
+        experiment, home = self.experiment, self.home
+        held.enter_context(home.hold())
+        if resume and home.exists():
+            check_same(experiment.recipe, home)
+            home.sweep()
+            self.saved = restore_newest(home.checkpoints, experiment.progress, self.unreported)
+            home.truncate_metrics(self.saved)
+        else:
+            home.create(force)
+            home.write_json("environment.json", environment(experiment.recipe.seed, command, str(experiment.device)))
+            home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
+            home.write_text("recipe.toml", experiment.recipe.to_toml())  # last: from now on the folder is a run
+
+    def seconds(self) -> float:
+        """Training time of the whole run."""
+        return time.perf_counter() - self.began
+
+    def record(self, report: Report) -> Report:
+        """Write a report down, with scores where a test is due, after which there is a checkpoint."""
+        tested = self.experiment.plan.evaluates_after(report.step)
+        values = report.values | (score_network(self.experiment, report.step) if tested else {})
+        by_class = report.by_class if tested else {}
+        if rank() == 0:
+            row = {"step": report.step, "seconds": round(self.seconds(), 3), **values, **by_class}
+            self.home.append_metrics(row)
+        if tested:
+            self.save(report.step)
+        return Report(report.step, values, by_class)
+
+    def save_if_due(self, done: int) -> None:
+        """Save when it is time for a checkpoint, by the clock of the first of several processes."""
+        if first_rank_says(self.writer.is_due) and done > self.saved:
+            self.save(done)
+
+    def keep(self, done: int) -> None:
+        """Save the steps done, unless they are, and wait until they are on disk."""
+        with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
+            if done > self.saved:
+                self.save(done)
+            self.writer.wait()
+
+    def save(self, done: int) -> None:
+        """Begin to write a checkpoint of the steps done."""
+        self.unreported.seconds = self.seconds()
+        self.unreported.window.agree()
+        state = self.experiment.progress.tensors() | self.unreported.tensors()
+        on_first_rank(lambda: self.writer.start(state, partial(self.write, done)))
+        self.saved = done
+
+    def write(self, done: int, state: dict[str, Tensor]) -> None:
+        self.home.sync_metrics()
+        write_checkpoint(self.home.checkpoints, done, state)
+
+
+def score_network(experiment: Experiment, step: int) -> dict[str, float]:
+    """What a test says after `step` steps, by the names of a report."""
+    net, split = answering_network(experiment), experiment.split
+    logits = predict(net, split.test, experiment.dataset, experiment.device)
+    if not logits.isfinite().all():
+        raise NotFiniteError(f"The weights were no longer finite at step {step}.")
+    tested = score(logits, split.test.labels)
+    values = {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
+    if split.validation is not None:
+        logits = predict(net, split.validation, experiment.dataset, experiment.device)
+        values["valid_error"] = score(logits, split.validation.labels)["error"]
+    return values
 
 
 def check_same(recipe: Recipe, home: RunFolder) -> None:
@@ -127,7 +220,7 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
 
 def finish(experiment: Experiment, home: RunFolder) -> None:
     """Write what people keep: weights, model card data, predictions, results."""
-    net, dataset, recipe = experiment.network, experiment.dataset, experiment.recipe
+    net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device)
     validation = None
@@ -139,10 +232,10 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     if rank():  # what follows asks nothing of the network
         return
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
-    home.write_tensors(WEIGHTS, weights, {"format": "epass"})
+    home.write_tensors(WEIGHTS, weights)
     if recipe.method["name"] in PRETRAINING:
         learned = {name: value.cpu().numpy() for name, value in learned_without_labels(experiment.method).items()}
-        home.write_tensors(PRETRAINED, learned, {"format": "epass"})
+        home.write_tensors(PRETRAINED, learned)
     channels, height, width = test.shape
     home.write_json(
         "model.json",

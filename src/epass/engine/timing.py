@@ -43,7 +43,11 @@ def noise(*, images: int, classes: int, channels: int = 3, image_size: int = 32,
 
 
 def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
-    """Try a few steps, put everything back, and say how long one takes."""
+    """Try a few steps, put everything back, and say how long one takes.
+
+    Only for a time budget, which has to become a number of steps before the first one: whoever estimates how long a
+    run still takes counts its real steps.
+    """
     seconds: list[float] = []
     with kept(list(experiment.progress.tensors().values())):
         step, feed = experiment.pipeline

@@ -29,7 +29,7 @@ class Embeddings(NamedTuple):
 def write_embeddings(home: RunFolder, found: Embeddings) -> None:
     """Write the arrays that are there."""
     arrays: dict[str, NDArray[Any]] = {name: value for name, value in found._asdict().items() if value is not None}
-    home.write_tensors(EMBEDDINGS, arrays, {"format": "epass"})
+    home.write_tensors(EMBEDDINGS, arrays)
 
 
 def load_embeddings(folder: Path) -> Embeddings | None:

@@ -79,18 +79,13 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """A safetensors file, the same bytes for the same input."""
         from safetensors.numpy import save
 
         # the library reads raw memory, so a transposed view would be written in the wrong order
-        data = save({key: np.asarray(tensors[key], order="C") for key in sorted(tensors)})
-        # it also writes several metadata entries in an order that changes from one call to the next: add them here
-        end = 8 + int.from_bytes(data[:8], "little")
-        header = {"__metadata__": dict(sorted(metadata.items()))} | json.loads(data[8:end])
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        text += b" " * (-len(text) % 8)  # the format keeps tensors aligned to eight bytes
-        write_atomically(self.path / name, len(text).to_bytes(8, "little") + text + data[end:])
+        arrays = {key: np.asarray(value, order="C") for key, value in tensors.items()}
+        write_atomically(self.path / name, save(arrays, {"format": "epass"}))
 
     def write_predictions(
         self,

@@ -104,7 +104,8 @@ def write_checkpoint(folder: Path, step: int, state: Mapping[str, Tensor]) -> Pa
 def packed(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> Iterator[bytes | memoryview]:
     """A safetensors file in pieces: the same bytes every time, and no second copy of the tensors.
 
-    The library's own writer orders the facts at random and keeps all other threads waiting while it copies.
+    The library's `save` keeps all other threads waiting while it copies, 130 ms for 200 MB where this takes 6. Its
+    `save_file` does not, but a full disk has no number there by which it is known, and several facts no order.
     """
     header: dict[str, object] = {"__metadata__": dict(facts)}
     order, end = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)), 0  # keeps all aligned

@@ -1,4 +1,4 @@
-"""The training loop, as an iterator of reports: whoever consumes it logs, plots, evaluates, saves or stops."""
+"""The training loop, as an iterator over steps: whoever consumes it logs, plots, evaluates, saves or stops."""
 
 from __future__ import annotations
 
@@ -33,17 +33,23 @@ def train(
     *,
     start: int = 0,
     window: Window | None = None,
-) -> Iterator[Report]:
-    """Train from step `start` to the end of the plan. The host waits for the device only at a report.
+) -> Iterator[Report | None]:
+    """Train from step `start` to the end of the plan and yield after every step: a report where one is due, or None.
 
-    `feed` gives a step's input, usually a batch, and `step_fn` takes it. `window` holds what follows the last report.
+    The host waits for the device only at a report. `feed` gives a step's input, usually a batch, and `step_fn` takes
+    it. `window` holds what follows the last report.
     """
     window = window or Window(start)
     for step in range(start, plan.steps):
         lr = plan.lr * plan.lr_factor(step)
         set_lr(optimizer, lr)
-        window.add(step_fn(feed(step)))
+        batch = feed(step)
+        window.whole = False
+        window.add(step_fn(batch))
+        del batch  # or the next one would be made beside it
+        report = None
         if plan.reports_after(step + 1):
             report = Report(step + 1, {**window.means(), "lr": lr}, window.by_class())
             window.clear(step + 1)
-            yield report
+        window.whole = True
+        yield report

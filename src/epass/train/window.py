@@ -22,6 +22,8 @@ class Window:
     def __init__(self, start: int) -> None:
         self.clear(start)
 
+    whole = True  # no step is under way: weights and memories are those after the steps counted
+
     def clear(self, start: int) -> None:
         self.start, self.count = start, 0
         self.losses: tuple[str, ...] = ()

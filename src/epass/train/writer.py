@@ -5,17 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from types import TracebackType
-from typing import TypeVar
 
 import torch
 from torch import Tensor
-
-from ..machine.distributed import first_rank_says
-from .window import NotFiniteError
-
-T = TypeVar("T")
 
 
 class Snapshot:
@@ -52,7 +45,7 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 class Writer:
-    """A thread for one write at a time. What goes wrong in it is raised by the next call from the training.
+    """A thread for one checkpoint at a time. What goes wrong in it is raised by the next call from the training.
 
     Args:
         minutes: How long to train between two checkpoints.
@@ -64,10 +57,11 @@ class Writer:
         self._writing: Future[object] | None = None
         self._last = time.perf_counter()  # a clock that nobody sets
 
-    def start(self, write: Callable[[], object]) -> None:
-        """Have something written, after what is being written now."""
+    def start(self, state: Mapping[str, Tensor], write: Callable[[dict[str, Tensor]], object]) -> None:
+        """Have a copy of `state` written, which is taken when no other is being written: there is one at most."""
         self.wait()
-        self._writing, self._last = self._pool.submit(write), time.perf_counter()
+        copy = Snapshot(state)
+        self._writing, self._last = self._pool.submit(lambda: write(copy.fetch())), time.perf_counter()
 
     def wait(self) -> None:
         """Until nothing is being written any more."""
@@ -95,30 +89,3 @@ class Writer:
                 raise
         finally:
             self._pool.shutdown(wait=self._writing is None)  # it is not, where a second signal ended the waiting
-
-
-def saving_between_steps(
-    feed: Callable[[int], T], stop: Callable[[], None], start: int, save: Callable[[int], None], writer: Writer
-) -> Callable[[int], T]:
-    """`feed`, which calls `stop` first. What either raises ends the run, and the steps done since `start` are saved.
-
-    So they are when it is time for a checkpoint, by the clock of the first of several processes. A step asks for its
-    batch before it changes anything, so this is where the state is that of whole steps.
-    """
-
-    def feed_or_stop(step: int) -> T:
-        due = first_rank_says(writer.is_due) and step > start
-        if due:
-            save(step)
-        try:
-            stop()
-            return feed(step)
-        except BaseException:
-            if step > start:
-                with suppress(NotFiniteError):  # then the last good checkpoint is the one to go on from
-                    if not due:
-                        save(step)
-                    writer.wait()
-            raise
-
-    return feed_or_stop
