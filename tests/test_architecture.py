@@ -46,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "check": {"data", "report"},
     "engine": CORE | {"check.leaks", "evaluate", "recipe", "runs"},
     "loggers": {"train.loop"},
-    "reproduce": {"networks", "parts.projector", "recipe", "recipes", "report", "runs"},
+    "reproduce": {"evaluate", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "app": EDGE | {"check", "data", "evaluate", "extensions", "methods", "networks", "parts", "reproduce", "train"},

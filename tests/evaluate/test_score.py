@@ -54,6 +54,7 @@ def test_agrees_with_scikit_learn(case):
     got = score(logits, labels)
 
     macro = {"labels": classes, "average": "macro", "zero_division": 0}
+    assert got["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
     assert got["error"] == pytest.approx(1 - metrics.accuracy_score(labels, predicted))
     assert got["precision"] == pytest.approx(metrics.precision_score(labels, predicted, **macro))
     assert got["recall"] == pytest.approx(metrics.recall_score(labels, predicted, **macro))
@@ -71,10 +72,28 @@ def test_agrees_with_scikit_learn(case):
     assert np.array_equal(confusion(logits, labels), metrics.confusion_matrix(labels, predicted, labels=classes))
     if len(classes) > 5:
         top5 = metrics.top_k_accuracy_score(labels, logits, k=5, labels=classes)
-        assert got["top5_error"] == pytest.approx(1 - top5)
+        assert (got["top5_accuracy"], got["top5_error"]) == pytest.approx((top5, 1 - top5))
     else:
-        assert "top5_error" not in got
+        assert not {"top5_accuracy", "top5_error"} & got.keys()
     assert all(math.isfinite(value) for value in got.values())
+
+
+def test_stored_numbers_can_be_computed_again():
+    assert score(*CASES["ten classes"]) == {
+        "error": 0.72,
+        "accuracy": 0.28,
+        "top5_error": 0.24,
+        "top5_accuracy": 0.76,
+        "balanced_accuracy": 0.2808356660509809,
+        "precision": 0.27846622076684363,
+        "recall": 0.2808356660509809,
+        "f1": 0.278030774231091,
+        "auc": 0.7238804338970666,
+        "ece": pytest.approx(0.2709284930788531, rel=1e-14),  # sums of exp: another libm may round otherwise
+        "mce": pytest.approx(0.4091847445976296, rel=1e-14),
+        "nll": pytest.approx(2.44863340880757, rel=1e-14),
+        "brier": pytest.approx(0.9304921196378624, rel=1e-14),
+    }
 
 
 def test_binary_auc_is_the_usual_one():

@@ -11,7 +11,7 @@ from epass.recipe import read_recipe
 from epass.report.summary import Spread
 from epass.reproduce import Benchmark, Gap, Outcome, Trial, benchmark_sheet, choose, read_benchmark
 from epass.reproduce.benchmarks import row_title, value_of
-from epass.reproduce.scores import METRICS, Score, counted_before, measured
+from epass.reproduce.scores import METRICS, counted_before, measured
 
 RESULTS = [
     {"last": {"error": 0.10, "top5_error": 0.02, "f1": 0.9}, "best_on_test": {"error": 0.08}},
@@ -54,21 +54,20 @@ def test_rows_have_names_for_people(row: str, title: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "moment", "mean"),
     [
-        ("error", "last", 12.0),
-        ("error", "best_on_test", 9.0),
-        ("accuracy", "last", 88.0),
-        ("top5_error", "last", 3.0),
-        ("top5_accuracy", "last", 97.0),
+        ("error", "last", 0.12),
+        ("error", "best_on_test", 0.09),
+        ("accuracy", "last", 0.88),
+        ("accuracy", "best_on_test", 0.91),
+        ("top5_error", "last", 0.03),
+        ("top5_accuracy", "last", 0.97),
         ("f1", "last", 0.85),
     ],
 )
 def test_scores_are_means_over_seeds(metric: str, moment: str, mean: float) -> None:
-    score = METRICS[metric]
-    assert isinstance(score, Score)
-    found = measured(score, RESULTS, moment)
+    found = measured(METRICS[metric], RESULTS, moment)
     assert found is not None
     assert (found.mean, found.num_seeds) == (pytest.approx(mean), 2)
-    assert measured(score, [], moment) is None
+    assert measured(METRICS[metric], [], moment) is None
 
 
 def test_epochs_and_parameters_are_counted_in_the_recipe() -> None:

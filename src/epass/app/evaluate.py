@@ -11,25 +11,10 @@ from ..errors import InputError
 from ..recipe import read_recipe
 from .events import Event, Result, work
 from .flags import Device, Flag, Reading, Run
-from .words import count_images, percent
+from .words import count_images
 
 if TYPE_CHECKING:
     from ..data import Dataset, Images, ImageSource
-
-SCORES = {
-    "error": "error",
-    "top5_error": "top-5 error",
-    "balanced_accuracy": "balanced accuracy",
-    "precision": "precision (macro)",
-    "recall": "recall (macro)",
-    "f1": "F1 (macro)",
-    "auc": "AUC (one against the rest)",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-    "ece": "calibration error (ECE)",
-    "mce": "largest calibration error (MCE)",
-}
-NOT_SHARES = ("auc", "nll", "brier")
 
 
 @work
@@ -43,7 +28,7 @@ def evaluate(
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
     from ..engine.models import load_model
-    from ..evaluate import score
+    from ..evaluate import SCORES, score
     from ..machine.device import choose_device
 
     place, run = choose_device(device), Path(run)
@@ -54,14 +39,9 @@ def evaluate(
     scores = score(predict(net.to(place), test, dataset, place), test.labels)
     yield Result(
         f"{run} on {count_images(len(test))} of {dataset.name}",
-        facts={SCORES.get(name, name): say(name, value) for name, value in scores.items()},
+        facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
         values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores},
     )
-
-
-def say(name: str, value: float) -> str:
-    """A score as people write it."""
-    return f"{value:.4f}" if name in NOT_SHARES else percent(value)
 
 
 def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource]:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ..data import Dataset
 
-SHOWN = 6  # columns of the table that fit a screen
 COMPARISONS = """[bold]Examples[/]
 
 [cyan]epass compare digits --methods all[/]                        every method
@@ -265,11 +264,11 @@ def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path,
 
 def show_outcome(runs: Sequence[Run], out: Path, title: str, console: Console) -> None:
     """The tables, the verdict and the page."""
-    from ..report import DIFFERENCE_HEADS, HEADS, difference_rows, group_runs, table_rows, verdict, write_page
+    from ..report import DIFFERENCE_HEADS, difference_rows, group_runs, table_heads, table_rows, verdict, write_page
 
     groups = group_runs(runs)
     for heads, rows in (
-        (HEADS[:SHOWN], [cells[:SHOWN] for _, cells in table_rows(groups)]),
+        (table_heads(groups, "screen"), [cells for _, cells in table_rows(groups, "screen")]),
         (DIFFERENCE_HEADS, difference_rows(groups)),
     ):
         if rows:

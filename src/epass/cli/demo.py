@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ from .screen import complain, screen, show_table
 from .stopping import exit_code, stop_signals
 
 if TYPE_CHECKING:
-    from ..report import Group, Spread
+    from ..report import Group
 
 CONTENDERS = (("supervised", None), ("simmatch", 1), ("simmatch", 3))  # method, projectors
 
@@ -169,18 +170,9 @@ def show_outcome(folders: Sequence[Path], labels: int, seconds: float, out: Path
 
 def outcome_row(group: Group) -> list[str]:
     """One way of training: error and calibration at the last step, mean ± std over seeds, and the time of one run."""
+    from ..evaluate import SCORES
 
-    def shares(spread: Spread | None) -> str:
-        if spread is None:
-            return "-"
-        deviation = f" ± {100 * spread.std:.1f}" if spread.num_seeds > 1 else ""  # one seed has none
-        return f"{100 * spread.mean:.1f}{deviation} %"
-
+    spreads = {replace(SCORES[key], digits=1): group.spread("last", key) for key in ("error", "ece")}
+    shares = [score.text(spread.mean, spread.deviation) if spread else "-" for score, spread in spreads.items()]
     seconds = group.spread("seconds")
-    return [
-        group.label,
-        shares(group.spread("last", "error")),
-        shares(group.spread("last", "ece")),
-        f"{seconds.mean:.0f}" if seconds else "-",
-        str(len(group.seeds)),
-    ]
+    return [group.label, *shares, f"{seconds.mean:.0f}" if seconds else "-", str(len(group.seeds))]

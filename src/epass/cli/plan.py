@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..app.words import count_images, duration, percent, times
+from ..app.words import count_images, duration, times
 from .settings import describe_recipe
 
 if TYPE_CHECKING:
@@ -57,20 +57,25 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
     """The outcome of a run, by name."""
+    from ..evaluate import SCORES
+
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
-    selected = {}
+    error, selected = SCORES["error"].text, {}
     if chosen is not None:
         selected["test error, validation selected"] = (
-            f"{percent(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "
+            f"{error(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "
             f"{count_images(chosen['images'])} kept for validation"
         )
     return {
-        "test error, last step": percent(last["error"]),
+        "test error, last step": error(last["error"]),
         **selected,
-        "test error, best on test": f"{percent(best['error'])} at step {best['step']:,}, as papers report it "
+        "test error, best on test": f"{error(best['error'])} at step {best['step']:,}, as papers report it "
         "(chosen by looking at the test labels)",
-        "calibration error (ECE)": percent(last["ece"]),
-        "negative log-likelihood": f"{last['nll']:.3f}",
+        **{
+            score.name: score.text(last[score.key])
+            for score in SCORES.values()
+            if score.place != "list" and score.key in last
+        },
         "time": duration(results["seconds"]),
         "page": str(page),
         "model": str(folder / "model.safetensors"),

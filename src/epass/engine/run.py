@@ -203,7 +203,7 @@ def score_network(experiment: Experiment, step: int) -> dict[str, float]:
     if not logits.isfinite().all():
         raise NotFiniteError(f"The weights were no longer finite at step {step}.")
     tested = score(logits, split.test.labels)
-    values = {f"test_{name}": tested[name] for name in ("error", "ece", "nll", "balanced_accuracy")}
+    values = {f"test_{name}": value for name, value in tested.items()}
     if split.validation is not None:
         logits = predict(net, split.validation, experiment.dataset, experiment.device)
         values["valid_error"] = score(logits, split.validation.labels)["error"]

@@ -7,9 +7,9 @@ from .page import write_page
 from .summary import Group, Spread, group_runs
 from .table import (
     DIFFERENCE_HEADS,
-    HEADS,
     comparison_record,
     difference_rows,
+    table_heads,
     table_rows,
     write_record,
     write_rows,
@@ -19,13 +19,13 @@ from .verdict import verdict
 
 __all__ = [
     "DIFFERENCE_HEADS",
-    "HEADS",
     "Group",
     "Spread",
     "comparison_record",
     "data_name",
     "difference_rows",
     "group_runs",
+    "table_heads",
     "table_rows",
     "verdict",
     "warnings_of",

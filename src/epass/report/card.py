@@ -13,23 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..evaluate import score
+from ..evaluate import SCORES, Score
+from ..evaluate import score as compute_scores
+from ..evaluate.scores import duration
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
 from ..untrusted import printable
 from .answers import class_errors
 from .scaling import scale
-from .summary import group_runs, seed_of, spread_of
-from .table import duration, markdown_row
+from .summary import group_runs, seed_of
+from .table import markdown_row, scores_of, stored
 
 LISTED = 30  # classes up to which each has its row; of more, these many with the highest error
 VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device", "started")
-CALIBRATION = {
-    "ece": "expected calibration error (ECE, 10 bins)",
-    "mce": "largest calibration error (MCE)",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-}
 
 
 def write_card(path: str | Path, run: Run, *, title: str) -> Path:
@@ -60,7 +56,7 @@ def render_card(run: Run, title: str) -> str:
     sections = {
         "Data": _bullets(_data(run, results, predictions)),
         "Training": _training(run, results, command),
-        "Test scores": _scores(results, predictions),
+        "Test scores": _scores(run, results, predictions),
         "Calibration": _calibration(run, predictions),
         "Error of every class": _classes(predictions, model["classes"]),
         "Limits": _bullets(_limits(run, results, predictions)),
@@ -110,7 +106,7 @@ def _data(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Ite
 
 def _training(run: Run, results: Mapping[str, Any], command: str) -> str:
     facts = (
-        f"{results['steps']:,} steps in {duration(spread_of([results['seconds']]))}, seed {seed_of(run)}",
+        f"{results['steps']:,} steps in {duration(results['seconds'])}, seed {seed_of(run)}",
         f"settings from: {run.recipe.get('source', 'not recorded')}",
     )
     kind = "pretrain" if (run.path / PRETRAINED).exists() else "train"
@@ -120,27 +116,31 @@ def _training(run: Run, results: Mapping[str, Any], command: str) -> str:
     )
 
 
-def _scores(results: Mapping[str, Any], predictions: Predictions) -> str:
+def _scores(run: Run, results: Mapping[str, Any], predictions: Predictions) -> str:
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
-    rows = [("test error, last step", f"{_percent(last['error'])}: the stored weights")]
+    error = SCORES["error"]
+    rows = [("test error, last step", f"{error.text(last['error'])}: the stored weights")]
     if chosen is not None:
         rows.append(
             (
                 "test error, validation selected",
-                f"{_percent(chosen['error'])} at step {chosen['step']:,}, of the lowest error on {chosen['images']:,} "
-                f"validation images{_whether_stored(chosen['step'], results)}",
+                f"{error.text(chosen['error'])} at step {chosen['step']:,}, of the lowest error on "
+                f"{chosen['images']:,} validation images{_whether_stored(chosen['step'], results)}",
             )
         )
     rows.append(
         (
             "test error, best on test",
-            f"{_percent(best['error'])} at step {best['step']:,}, chosen by looking at the test labels: only to "
+            f"{error.text(best['error'])} at step {best['step']:,}, chosen by looking at the test labels: only to "
             f"compare with papers{_whether_stored(best['step'], results)}",
         )
     )
-    names = {"top5_error": "top-5 error", "balanced_accuracy": "balanced accuracy", "f1": "F1 (macro)"}
-    rows += [(f"{name}, last step", _percent(last[key])) for key, name in names.items() if key in last]
-    return _table(("score", f"on {len(predictions.labels):,} test images"), rows)
+    others = [score for score in scores_of([run]) if score is not error and not score.calibration]
+    values = {score: stored(score, results) for score in others}
+    shown = {score: value for score, value in values.items() if value is not None or score.place != "list"}
+    rows += [(f"{score.name}, last step", _text(score, value)) for score, value in shown.items()]
+    table = _table(("score", f"on {len(predictions.labels):,} test images"), rows)
+    return f"{table}\n\n{_explained([error, *shown])}"
 
 
 def _whether_stored(step: int, results: Mapping[str, Any]) -> str:
@@ -148,29 +148,31 @@ def _whether_stored(step: int, results: Mapping[str, Any]) -> str:
 
 
 def _calibration(run: Run, predictions: Predictions) -> str:
-    before = score(*predictions)
+    shown = [score for score in SCORES.values() if score.calibration]
+    scored = {"as trained": compute_scores(*predictions)}
     try:
         scaled = scale(run)
+        scored["with temperature scaling"] = compute_scores(*scaled.predictions)
+        scaling = f"{scaled.how} {scaled.temperature}"
     except InputError as reason:
-        rows = [(name, _calibration_value(key, before[key])) for key, name in CALIBRATION.items()]
-        return f"{_table(('score', 'as trained'), rows)}\n\nTemperature scaling: {reason}"
-    after = score(*scaled.predictions)
-    both = [
-        (name, _calibration_value(key, before[key]), _calibration_value(key, after[key]))
-        for key, name in CALIBRATION.items()
-    ]
-    return f"{_table(('score', 'as trained', 'with temperature scaling'), both)}\n\n{scaled.how} {scaled.temperature}"
+        scaling = f"Temperature scaling: {reason}"
+    rows = [(one.name, *(_text(one, values.get(one.key)) for values in scored.values())) for one in shown]
+    return f"{_table(('score', *scored), rows)}\n\n{_explained(shown)}\n\n{scaling}"
 
 
-def _calibration_value(key: str, value: float) -> str:
-    return _percent(value) if key in ("ece", "mce") else f"{value:.4f}"
+def _text(score: Score, value: float | None) -> str:
+    return "–" if value is None else score.text(value)
+
+
+def _explained(scores: Iterable[Score]) -> str:
+    return _bullets(score.explanation() for score in scores if score.definition)
 
 
 def _classes(predictions: Predictions, classes: Sequence[str]) -> str:
     rows = []
     for found in class_errors(predictions, LISTED):
         taken_for = f"{classes[found.taken_for]} ({found.times:,})" if found.wrong else "–"
-        error = _percent(found.wrong / found.images) if found.images else "–"
+        error = _text(SCORES["error"], found.wrong / found.images if found.images else None)
         rows.append((str(classes[found.number]), f"{found.images:,}", error, taken_for))
     note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n" if len(classes) > LISTED else ""
     return note + _table(("class", "test images", "error", "most often taken for"), rows)
@@ -218,10 +220,6 @@ def _bullets(lines: Iterable[str]) -> str:
 
 def _fence(kind: str, text: str) -> str:
     return f"```{kind}\n{text}\n```"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..evaluate import confusion, reliability
+from ..evaluate import SCORES, confusion, reliability
 from ..runs import Predictions
 from .style import BLUE, FAINT, INK, PALE_BLUE, VERMILLION, Drawing, house_style, new_figure
 
@@ -22,7 +22,7 @@ MAX_NAME_LENGTH = 18
 
 def reliability_diagram(predictions: Predictions, name: str) -> Drawing:
     """Accuracy against confidence, and under it how often each confidence occurs."""
-    bins = reliability(*predictions)
+    bins, ece = reliability(*predictions), SCORES["ece"]
     filled = bins.counts > 0
     left, width = bins.edges[:-1], np.diff(bins.edges)
     share = bins.counts / bins.counts.sum()
@@ -46,7 +46,7 @@ def reliability_diagram(predictions: Predictions, name: str) -> Drawing:
         )
         top.hlines(bins.accuracy[filled], left[filled], bins.edges[1:][filled], color=BLUE, lw=2)
         top.plot([0, 1], [0, 1], color=INK, linestyle="--", lw=1, label="perfect")
-        top.set_title(f"ECE {100 * bins.ece:.2f} %", loc="left", weight="bold")
+        top.set_title(f"{ece.short} {ece.text(bins.ece)}", loc="left", weight="bold")
         top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
 
         bottom.bar(left, 100 * share, width, align="edge", color=FAINT, edgecolor="white", lw=0.6)
@@ -55,7 +55,7 @@ def reliability_diagram(predictions: Predictions, name: str) -> Drawing:
         bottom.set(xlabel="confidence", ylabel="images (%)")
         bottom.invert_yaxis()
         figure.legend(loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.6)
-        return Drawing(figure, name, f"Reliability diagram, expected calibration error {100 * bins.ece:.2f} percent")
+        return Drawing(figure, name, f"Reliability diagram, {ece.name} {ece.text(bins.ece)}")
 
 
 def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str) -> Drawing:

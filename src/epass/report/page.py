@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import InputError
 from ..files import write_atomically
 from ..runs import Run
@@ -18,17 +20,12 @@ from .maps import atlas_of
 from .scaling import scale
 from .style import Drawing, NoDataError
 from .summary import ALL_LABELS, Group, group_runs, seed_of
-from .table import duration, percent, plain, seeds
+from .table import NOTE, explanations, table_heads, table_rows
 from .verdict import sentences
 
-COLUMNS = (
-    ("method", ""),
-    ("seeds", ""),
-    ("test error,", "last step, %"),
-    ("best on test,", "as papers report, %"),
-    ("ECE", "%"),
-    ("NLL", ""),
-    ("time", "per run"),
+NOISE = (
+    "More than noise: there are several seeds, and the 95 % interval of the difference, over seeds and test images, "
+    "leaves out 0."
 )
 ERRORS = (
     "Test error. A thick line is the mean over seeds, as far as all of them got; thin lines are the seeds, and the "
@@ -110,29 +107,19 @@ def shown_run(group: Group) -> Run:
 
 def _results(groups: Sequence[Group]) -> str:
     # the lowest error is marked, except that of an upper bound that saw all labels
-    errors = [
-        spread.mean for group in groups if group.method != ALL_LABELS and (spread := group.spread("last", "error"))
-    ]
+    errors = {group.label: np.mean(group.errors) for group in groups if group.method != ALL_LABELS and group.errors}
+    lowest = [label for label, error in errors.items() if len(errors) > 1 and error == min(errors.values())]
+    cells = {label: others for _, (label, *others) in table_rows(groups, "page")}
     rows = []
     for group in groups:
-        error = group.spread("last", "error")
-        cells = [
-            seeds(group),
-            percent(error),
-            percent(group.spread("best_on_test", "error")),
-            percent(group.spread("last", "ece")),
-            plain(group.spread("last", "nll")),
-            duration(group.spread("seconds")),
-        ]
-        mark = ' class="lowest"' if error and len(errors) > 1 and error.mean == min(errors) else ""
-        rows.append(f'<tr{mark}><th scope="row">{_unbroken(group.label, " · ")}</th>{_cells(cells)}</tr>')
-    heads = "".join(f'<th scope="col">{name} <small>{detail}</small></th>' for name, detail in COLUMNS)
+        mark = ' class="lowest"' if group.label in lowest else ""
+        rows.append(f'<tr{mark}><th scope="row">{_unbroken(group.label, " · ")}</th>{_cells(cells[group.label])}</tr>')
+    names = [escape(head).partition(", ") for head in table_heads(groups, "page")]
+    heads = "".join(f'<th scope="col">{name}{comma}<small>{detail}</small></th>' for name, comma, detail in names)
+    notes = escape(" ".join([f"{NOTE}.", *explanations(groups, "page"), NOISE]))
     return f"""<section><h2>Results</h2>
 <div class="scroll"><table class="results"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>
-<p class="note">Mean ± standard deviation over seeds (population, ddof 0). The last step is what you get when you train
-once and use the model. Best on test picks the step by looking at the test images: it is there to compare with papers.
-ECE: expected calibration error, 10 bins. NLL: negative log-likelihood. More than noise: there are several
-seeds, and the 95 % interval of the difference, over seeds and test images, leaves out 0.</p></section>"""
+<p class="note">{notes}</p></section>"""
 
 
 def _by_class(group: Group, number: int) -> str:

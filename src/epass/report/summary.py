@@ -50,6 +50,11 @@ class Spread(NamedTuple):
     std: float
     num_seeds: int
 
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation; one seed has none."""
+        return self.std if self.num_seeds > 1 else None
+
 
 @dataclass(frozen=True, eq=False)
 class Group:

@@ -5,37 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from ..evaluate import SCORES, Score, scores_for
+from ..evaluate.scores import Place
 from ..files import write_atomically
 from ..runs import Run
 from ..untrusted import spreadsheet_text
 from .summary import LABELS_ONLY, Group, Spread, group_runs, number, seed_of, spread_of
 from .verdict import Difference, differences, sentences
 
-HEADS = (
-    "method",
-    "seeds",
-    "test error, last step, %",
-    "validation selected, %",
-    "best on test, as papers report, %",
-    "ECE, %",
-    "NLL",
-    "coverage, %",
-    "quality, %",
-    "time per run",
-    "ms per step",
-)
-NOTE = """Mean ± standard deviation over seeds (population, ddof 0), lowest error first; labels only in bold. The last
-step is what you get when you train once and use the model. Validation selected: the step that labeled images kept back
-choose. Best on test picks the step by looking at the test images: it is there to compare with papers. Coverage: share
-of unlabeled images trained on at the end; quality: share of those with the right class. Ms per step: median over the
-reports of a run."""
+PLACES = get_args(Place)  # from the smallest
+NOTE = "Mean ± standard deviation over seeds (population, ddof 0)"
 DIFFERENCE_HEADS = (
     "method",
     "against",
@@ -50,48 +37,77 @@ same test images. The interval is a bootstrap that resamples both; more than noi
 covers other test images only."""
 
 
-def run_row(run: Run) -> dict[str, Any]:
-    """One run by column; scores are fractions, and what a run did not get to or does not have is None."""
-    end = run.metrics[-1] if run.metrics else {}
+class Column(NamedTuple):
+    """A number that runs have: how it is called and written, and where it is."""
+
+    score: Score
+    read: Callable[[Run], float | None]
+
+    def spread(self, group: Group) -> Spread | None:
+        """Over the seeds that got to their end."""
+        return spread_of(map(self.read, group.finished))
+
+    def cell(self, group: Group) -> str:
+        return cell(self.score, self.spread(group))
+
+
+def stored(score: Score, results: Mapping[str, Any] | None, moment: str = "last") -> float | None:
+    """What results.json says about a score at a moment of the run, or None."""
+    found = number(results, moment, score.key)
+    if found is None and score.opposite:
+        other = number(results, moment, score.opposite)
+        return None if other is None else 1 - other
+    return found
+
+
+def scores_of(runs: Iterable[Run]) -> list[Score]:
+    """The table of scores, and below it those that only the runs know."""
+    last = [(run.results or {}).get("last") for run in runs]
+    found = [values for values in last if isinstance(values, Mapping)]
+    return scores_for(key for values in found for key in values if number(values, key) is not None)
+
+
+def columns_of(runs: Sequence[Run], place: Place = "file") -> list[Column]:
+    """The numbers that a table of these runs has room for in this place."""
+    columns = (*ERRORS, *map(_at_last_step, scores_of(runs)), *TRAINING)
+    return [column for column in columns if PLACES.index(column.score.place) <= PLACES.index(place)]
+
+
+def run_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Runs by column; scores are fractions, and what a run did not get to or does not have is None."""
+    columns = columns_of(runs)
+    return [_run_row(run, columns) for run in runs]
+
+
+def _run_row(run: Run, columns: Sequence[Column]) -> dict[str, Any]:
     results = run.results or {}
-    return {
+    trained = {
         "method": run.recipe.get("method", {}).get("name"),
         "projectors": run.recipe.get("projector", {}).get("size"),
         "strategy": strategy(run),
         "labels": results.get("labels"),
         "seed": seed_of(run),
         "steps": results.get("steps"),
-        "error_last": number(results, "last", "error"),
-        "error_validation_selected": number(results, "validation_selected", "error"),
-        "error_best_on_test": number(results, "best_on_test", "error"),
-        "ece": number(results, "last", "ece"),
-        "nll": number(results, "last", "nll"),
-        "coverage_end": number(end, "coverage"),
-        "quality_end": number(end, "quality"),
-        "seconds": number(results, "seconds"),
-        "ms_per_step": ms_per_step(run),
-        "device": run.environment.get("device"),
-        "torch": run.environment.get("torch"),
-        "commit": run.environment.get("commit"),
-        "command": run.environment.get("command"),
     }
+    numbers = {column.score.key: column.read(run) for column in columns}
+    where = {key: run.environment.get(key) for key in ("device", "torch", "commit", "command")}
+    return trained | numbers | where | trained  # no score takes the place of what a run is
 
 
 def write_rows(path: str | Path, runs: Sequence[Run]) -> Path:
     """Write a CSV file with one line per run, and return where it is."""
-    rows = [run_row(run) for run in runs]
+    rows = run_rows(runs)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {key: spreadsheet_text(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in rows
-    )
+    writer = csv.writer(text, lineterminator="\n")
+    for line in ([*rows[0]], *([*row.values()] for row in rows)):
+        writer.writerow([spreadsheet_text(entry) if isinstance(entry, str) else entry for entry in line])
     return _write(path, text.getvalue())
 
 
 def write_table(path: str | Path, groups: Sequence[Group], *, title: str, missing: Mapping[str, str]) -> Path:
     """Write a Markdown file with a row for each group, and why runs are missing; returns where it is."""
-    lines = [f"# {title}", "", *sentences(groups), "", *markdown_table(HEADS, table_rows(groups)), "", NOTE]
+    lines = [f"# {title}", "", *sentences(groups), "", *markdown_table(table_heads(groups), table_rows(groups)), ""]
+    lines += [f"{NOTE}, lowest error first; labels only in bold.", *explanations(groups)]
     compared = difference_rows(groups)
     if compared:
         lines += ["", *markdown_table(DIFFERENCE_HEADS, [(False, row) for row in compared]), "", DIFFERENCE_NOTE]
@@ -109,38 +125,41 @@ def write_record(path: str | Path, record: Mapping[str, Any]) -> Path:
 
 def comparison_record(runs: Sequence[Run], *, title: str, missing: Mapping[str, str]) -> dict[str, Any]:
     """The whole comparison in JSON's own types; errors and differences are fractions."""
-    groups = group_runs(runs)
+    groups, columns = group_runs(runs), columns_of(runs)
     return {
         "title": title,
         "verdict": sentences(groups) if runs else [],
-        "methods": [_group_record(group) for group in groups],
+        "methods": [_group_record(group, columns) for group in groups],
         "differences": [_difference_record(difference) for difference in differences(groups)],
-        "runs": [run_row(run) for run in runs],
+        "runs": run_rows(runs),
         "missing": dict(missing),
     }
 
 
-def table_rows(groups: Sequence[Group]) -> list[tuple[bool, list[str]]]:
+def table_heads(groups: Sequence[Group], place: Place = "file") -> list[str]:
+    """What stands over the cells of `table_rows`."""
+    return ["method", "seeds", *(column.score.head for column in _told(groups, place))]
+
+
+def table_rows(groups: Sequence[Group], place: Place = "file") -> list[tuple[bool, list[str]]]:
     """(whether it is labels only, cells) of every group, lowest error first, those without a finished run last."""
-    errors = {group.label: group.spread("last", "error") for group in groups}
-    finished = sorted((group for group in groups if errors[group.label]), key=lambda group: np.mean(group.errors))
-    rows = []
-    for group in [*finished, *(group for group in groups if not errors[group.label])]:
-        ends = [run_row(run) for run in group.finished]
-        cells = [
-            group.label,
-            seeds(group),
-            percent(errors[group.label]),
-            percent(group.spread("validation_selected", "error")),
-            percent(group.spread("best_on_test", "error")),
-            percent(group.spread("last", "ece")),
-            plain(group.spread("last", "nll")),
-            *(percent(spread_of(row[key] for row in ends), digits=0) for key in ("coverage_end", "quality_end")),
-            duration(group.spread("seconds")),
-            plain(spread_of(row["ms_per_step"] for row in ends), digits=1),
-        ]
-        rows.append((group.method == LABELS_ONLY, cells))
-    return rows
+    finished = sorted((group for group in groups if group.errors), key=lambda group: np.mean(group.errors))
+    columns = _told(groups, place)
+    return [
+        (group.method == LABELS_ONLY, [group.label, seeds(group), *(column.cell(group) for column in columns)])
+        for group in [*finished, *(group for group in groups if not group.errors)]
+    ]
+
+
+def explanations(groups: Sequence[Group], place: Place = "file") -> list[str]:
+    """A sentence about each column of `table_rows`."""
+    return [column.score.explanation() for column in _told(groups, place) if column.score.definition]
+
+
+def _told(groups: Sequence[Group], place: Place) -> list[Column]:
+    """The columns of a table for people; the step that validation selects is not in it where no run has one."""
+    columns = columns_of([run for group in groups for run in group.runs], place)
+    return [column for column in columns if column is not VALIDATED or any(map(column.spread, groups))]
 
 
 def difference_rows(groups: Sequence[Group]) -> list[list[str]]:
@@ -154,6 +173,10 @@ def difference_rows(groups: Sequence[Group]) -> list[list[str]]:
         images = f"{told.num_images:,}" if told.num_images else "–"
         rows.append([ours.label, theirs.label, f"{told.points:+.2f}", interval, answer, str(told.num_seeds), images])
     return rows
+
+
+def _at_end(run: Run, key: str) -> float | None:
+    return number(run.metrics[-1], key) if run.metrics else None
 
 
 def strategy(run: Run) -> str | None:
@@ -175,28 +198,9 @@ def seeds(group: Group) -> str:
     return f"{len(group.finished)} ({waiting} unfinished)" if waiting else str(len(group.finished))
 
 
-def percent(spread: Spread | None, digits: int = 2) -> str:
-    """A spread of fractions."""
-    return plain(spread and Spread(100 * spread.mean, 100 * spread.std, spread.num_seeds), digits)
-
-
-def plain(spread: Spread | None, digits: int = 3) -> str:
-    """Mean ± standard deviation; one seed has none."""
-    if spread is None:
-        return "–"
-    mean = f"{spread.mean:.{digits}f}"
-    return f"{mean} ± {spread.std:.{digits}f}" if spread.num_seeds > 1 else mean
-
-
-def duration(spread: Spread | None) -> str:
-    """The mean of a spread of seconds."""
-    if spread is None:
-        return "–"
-    whole = round(spread.mean)
-    if whole < 120:
-        return f"{whole} s"
-    hours, minutes = divmod(round(whole / 60), 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+def cell(score: Score, spread: Spread | None) -> str:
+    """Mean ± standard deviation over the seeds."""
+    return "–" if spread is None else score.cell(spread.mean, spread.deviation)
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> list[str]:
@@ -210,16 +214,17 @@ def markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '&#124;').replace('<', '&lt;') for cell in cells)} |"
 
 
-def _group_record(group: Group) -> dict[str, Any]:
-    scores = {f"error_{name}": group.spread(name, "error") for name in ("last", "validation_selected", "best_on_test")}
-    first = run_row(group.runs[0])
-    return {
+def _group_record(group: Group, columns: Sequence[Column]) -> dict[str, Any]:
+    first = _run_row(group.runs[0], columns)
+    spreads = {column.score.key: column.spread(group) for column in columns}
+    facts = {
         "label": group.label,
         **{key: first[key] for key in ("method", "projectors", "strategy")},
         "seeds": list(group.seeds),
         "unfinished": len(group.runs) - len(group.finished),
-        **{name: spread and {"mean": spread.mean, "std": spread.std} for name, spread in scores.items()},
     }
+    numbers = {key: spread and {"mean": spread.mean, "std": spread.std} for key, spread in spreads.items()}
+    return facts | numbers | facts
 
 
 def _difference_record(difference: Difference) -> dict[str, Any]:
@@ -240,3 +245,46 @@ def _write(path: str | Path, text: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, text.encode())
     return target
+
+
+def _at_last_step(score: Score) -> Column:
+    return Column(score, lambda run: stored(score, run.results))
+
+
+def _error_at(moment: str, name: str, definition: str) -> Column:
+    score = replace(SCORES["error"], key=f"error_{moment}", name=name, definition=definition, place="screen")
+    return Column(score, lambda run: number(run.results, moment, "error"))
+
+
+VALIDATED = _error_at(
+    "validation_selected", "validation selected", "test error of the step that labeled images kept back choose"
+)
+ERRORS = (
+    _error_at("last", "test error, last step", "what you get when you train once and use the model"),
+    VALIDATED,
+    _error_at(
+        "best_on_test",
+        "best on test, as papers report",
+        "the lowest test error, of a step picked by looking at the test images, to compare with papers",
+    ),
+)
+TRAINING = (
+    Column(
+        Score(
+            "coverage_end", "coverage", "share of unlabeled images trained on at the end", None, digits=0, place="file"
+        ),
+        lambda run: _at_end(run, "coverage"),
+    ),
+    Column(
+        Score("quality_end", "quality", "share of those with the right class", "higher", digits=0, place="file"),
+        lambda run: _at_end(run, "quality"),
+    ),
+    Column(
+        Score("seconds", "time per run", "of the whole run with its tests", "lower", unit="s", place="page"),
+        lambda run: number(run.results, "seconds"),
+    ),
+    Column(
+        Score("ms_per_step", "ms per step", "median over the reports", "lower", unit="", digits=1, place="file"),
+        ms_per_step,
+    ),
+)

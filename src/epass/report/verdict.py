@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..evaluate import SCORES
 from ..evaluate.bootstrap import T_QUANTILES, paired_interval
 from ..runs import Run
 from .summary import ALL_LABELS, LABELS_ONLY, NAMES, Group, number, seed_of
@@ -195,7 +196,7 @@ def _mean_error(group: Group) -> float:
 
 
 def _percent(group: Group) -> str:
-    return f"{100 * _mean_error(group):.2f} %"
+    return SCORES["error"].text(_mean_error(group))
 
 
 def _points(points: float) -> str:

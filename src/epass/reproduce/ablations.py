@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..recipe import Recipe
-from ..report.summary import NAMES, Spread, number, spread_of
-from ..report.table import plain
+from ..report.summary import NAMES
+from ..report.table import cell
 from ..runs import Run
+from .scores import METRICS, measured, numbers
 from .sheet import Sheet
 
+ACCURACY = METRICS["accuracy"]
 EPASS = 3  # projectors, where the paper varies something else
 
 
@@ -59,33 +61,27 @@ def ablation(
     """The cells of an ablation; what is in `odd` makes differences meaningless."""
     cells, rows = [], []
     for variant, members in runs.items():
-        accuracy = accuracies(members, "last")
-        best = accuracies(members, "best_on_test")
-        difference = None if odd or accuracy is None else round(accuracy.mean - variant.paper, 4)
+        last, best = (measured(ACCURACY, [run.results for run in members], at) for at in ("last", "best_on_test"))
+        ours, deviation = numbers(ACCURACY, last)
+        difference = None if odd or ours is None else round(ours - variant.paper, 4)
         value = variant.projectors if table["varied"] == "projectors" else variant.combine
         cells.append(
             {
                 "method": variant.method,
                 table["varied"]: value,
                 "paper": variant.paper,
-                "ours": accuracy and round(accuracy.mean, 4),
-                "std": round(accuracy.std, 4) if accuracy and accuracy.num_seeds > 1 else None,
-                "ours_best_on_test": best and round(best.mean, 4),
-                "seeds": accuracy.num_seeds if accuracy else 0,
+                "ours": ours,
+                "std": deviation,
+                "ours_best_on_test": numbers(ACCURACY, best)[0],
+                "seeds": last.num_seeds if last else 0,
                 "difference": difference,
                 "data": dataset,
                 "scale": scale,
             }
         )
-        row = [NAMES[variant.method], str(value), f"{variant.paper:.1f}", plain(accuracy, digits=2)]
+        row = [NAMES[variant.method], str(value), f"{variant.paper:.1f}", cell(ACCURACY, last)]
         rows.append(row if odd else [*row, "–" if difference is None else f"{difference:+.2f}"])
     notes = [f"Paper: {table['setup']}. Ours: {dataset}, {scale:g} of the recipe's steps, tested after the last one."]
     notes += [f"Not comparable, so without differences (paper -> ours): {'; '.join(odd)}."] if odd else []
     heads = ["method", table["varied"], "paper, %", "ours, %", *([] if odd else ["difference, points"])]
     return Sheet(table["title"], [*notes, table["note"].strip()], heads, rows, cells)
-
-
-def accuracies(runs: Sequence[Run], moment: str) -> Spread | None:
-    """Top-1 accuracy in percent over the runs that have finished."""
-    errors = [number(run.results, moment, "error") for run in runs]
-    return spread_of(None if error is None else 100 * (1 - error) for error in errors)

@@ -11,8 +11,8 @@ from ..errors import unknown
 from ..recipe import Recipe
 from ..recipes import builtin_recipes
 from ..report.summary import NAMES, Spread
-from ..report.table import plain
-from .scores import METRICS, Results, Score, counted_before, measured
+from ..report.table import cell
+from .scores import METRICS, Results, counted_before, measured, numbers
 from .sheet import Cell, Sheet, paper_table
 
 
@@ -189,8 +189,8 @@ def benchmark_sheet(
     chosen_on_test = table.moment == "best_on_test"
     for trial, outcome in outcomes.items():
         for metric, text in zip(table.metrics, trial.paper, strict=True):
-            cell, row = _cell(table, trial, outcome, metric, text, bool(odd), instead, scale)
-            cells.append(cell)
+            entry, row = _cell(table, trial, outcome, metric, text, bool(odd), instead, scale)
+            cells.append(entry)
             rows.append(row)
     heads = ["method", "data", *(["number"] if len(table.metrics) > 1 else []), "paper"]
     heads += ["ours, best on test", "ours, last step"] if chosen_on_test else ["ours"]
@@ -220,18 +220,18 @@ def _cell(
 ) -> tuple[Cell, list[str]]:
     """One metric of one trial, as numbers and as a row for people."""
     metric, paper, gap = METRICS[name], value_of(text), outcome.gap
-    counts = not isinstance(metric, Score)
     ours, last = _ours(table, outcome, name, instead)
-    difference = None if odd or ours is None or paper is None else round(ours.mean - paper.mean, 4)
-    cell: Cell = {
+    mean, deviation = numbers(metric, ours)
+    difference = None if odd or mean is None or paper is None else round(mean - paper.mean, 4)
+    entry: Cell = {
         "method": trial.row,
         "column": trial.column.name,
         "metric": name,
         "paper": paper and paper.mean,
         "paper_std": paper.std if paper and paper.num_seeds > 1 else None,
-        "ours": ours and round(ours.mean, 4),
-        "std": round(ours.std, 4) if ours and ours.num_seeds > 1 else None,
-        "ours_last": last and round(last.mean, 4),
+        "ours": mean,
+        "std": deviation,
+        "ours_last": numbers(metric, last)[0],
         "seeds": len(outcome.runs),
         "difference": difference,
         "scale": scale,
@@ -239,20 +239,19 @@ def _cell(
         "data": instead or trial.column.data,
         "missing": gap.reason if gap else None,
     }
-    blank = gap.kind if gap and not counts else "–"
-    shown = [plain(ours, metric.digits) if ours else blank]
+    shown = [gap.kind if gap and metric.compute and ours is None else cell(metric, ours)]
     if table.moment == "best_on_test":
-        shown.append(plain(last, metric.digits))
+        shown.append(cell(metric, last))
     if not odd:
         shown.append("–" if difference is None else f"{round(difference, metric.digits) + 0.0:+.{metric.digits}f}")
-    row = [trial.title, trial.column.title, *([metric.title] if len(table.metrics) > 1 else [])]
-    return cell, [*row, text.replace("±", " ± ") or "–", *shown, f"{scale:g}"]
+    row = [trial.title, trial.column.title, *([metric.head] if len(table.metrics) > 1 else [])]
+    return entry, [*row, text.replace("±", " ± ") or "–", *shown, f"{scale:g}"]
 
 
 def _ours(table: Benchmark, outcome: Outcome, name: str, instead: str | None) -> tuple[Spread | None, Spread | None]:
     """A metric where the paper takes it, and after the last step."""
     metric = METRICS[name]
-    if isinstance(metric, Score):
+    if metric.compute:
         return measured(metric, outcome.runs, table.moment), measured(metric, outcome.runs, "last")
     if instead or outcome.recipe is None:  # other images, other networks: these counts are about the paper's
         return None, None

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from ..evaluate import SCORES, Score
 from ..recipe import Recipe
-from ..report.summary import Spread, number, spread_of
+from ..report.summary import Spread, spread_of
+from ..report.table import stored
 from .counts import MILLION, count
 
 Results = dict[str, Any]  # of a finished run, results.json
 
 
-@dataclass(frozen=True)
-class Score:
-    """A number of `results.json`, as the paper prints it."""
-
-    title: str
-    key: str
-    digits: int = 2
-    percent: bool = True
-    inverted: bool = False  # an accuracy, kept as an error
-
-    def of(self, results: Results, moment: str) -> float | None:
-        value = number(results, moment, self.key)
-        if value is None:
-            return None
-        return (100 if self.percent else 1) * (1 - value if self.inverted else value)
-
-
-@dataclass(frozen=True)
-class Count:
-    """A number that a recipe has before it is trained."""
-
-    title: str
-    digits: int = 1
-
-
-METRICS: dict[str, Score | Count] = {
-    "error": Score("top-1 error, %", "error"),
-    "top5_error": Score("top-5 error, %", "top5_error"),
-    "accuracy": Score("top-1 accuracy, %", "error", inverted=True),
-    "top5_accuracy": Score("top-5 accuracy, %", "top5_error", inverted=True),
-    "precision": Score("precision", "precision", digits=4, percent=False),
-    "recall": Score("recall", "recall", digits=4, percent=False),
-    "f1": Score("F1", "f1", digits=4, percent=False),
-    "auc": Score("AUC", "auc", digits=4, percent=False),
-    "epochs": Count("epochs", digits=0),
-    "training_parameters": Count("parameters in training, M"),
-    "test_parameters": Count("parameters in the test, M"),
+METRICS: dict[str, Score] = {
+    "error": replace(SCORES["error"], name="top-1 error"),
+    "accuracy": replace(SCORES["accuracy"], name="top-1 accuracy"),
+    **{key: SCORES[key] for key in ("top5_error", "top5_accuracy", "auc")},
+    **{key: replace(SCORES[key], unit="", digits=4) for key in ("precision", "recall", "f1")},
+    "epochs": Score("epochs", "epochs", "of the unlabeled images", None, unit="", digits=0),
+    "training_parameters": Score("training_parameters", "parameters in training, M", "", None, unit="", digits=1),
+    "test_parameters": Score("test_parameters", "parameters in the test, M", "", None, unit="", digits=1),
 }
 
 
-def measured(metric: Score, runs: Sequence[Results], moment: str) -> Spread | None:
-    """A score over the seeds."""
-    return spread_of(metric.of(results, moment) for results in runs)
+def measured(metric: Score, runs: Iterable[Results | None], moment: str) -> Spread | None:
+    """A score over the seeds that got to their end."""
+    return spread_of(stored(metric, results, moment) for results in runs)
+
+
+def numbers(metric: Score, spread: Spread | None) -> tuple[float | None, float | None]:
+    """Mean and, over several seeds, standard deviation, in the unit that the paper prints."""
+    if spread is None:
+        return None, None
+    deviation = spread.deviation
+    return round(metric.scale * spread.mean, 4), deviation and round(metric.scale * deviation, 4)
 
 
 def counted_before(metric: str, recipe: Recipe, *, images: int, classes: int) -> Spread:
