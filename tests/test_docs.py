@@ -3,6 +3,7 @@
 Conventions for fenced blocks, by what follows the three backticks:
 
 - `python`: executed. The blocks of a page share a namespace and an empty working directory.
+- `python file=mine.py`: the same, and a file of that name for the commands that follow.
 - `python quote=train/step.py`: consecutive lines of that file of the package; `...` stands for lines left out.
 - `console`: lines after `$ ` are executed in order with the Python blocks. What stands below must be what they print,
   numbers aside; `...` stands for any lines.
@@ -35,7 +36,7 @@ from unittest.mock import patch
 import pytest
 
 import epass
-from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
+from epass import METHODS, NETWORKS, ProjectorEnsemble, extensions, load_run
 from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.train import train as train_command
@@ -120,7 +121,7 @@ def block_complaints(text: str) -> list[str]:
     """Fences that nobody knows, so that a slip of the pen does not switch a test off, and fences left open."""
     known = EXECUTED | SHOWN | {"console no-run", "toml"}
     odd = [f"line {b.line}: a block of kind '{b.info}'" for b in blocks(text) if b.info not in known]
-    odd = [complaint for complaint in odd if "'python quote=" not in complaint]
+    odd = [complaint for complaint in odd if "'python quote=" not in complaint and "'python file=" not in complaint]
     fences = len(re.findall(r"^```", text, re.M))
     return odd + ([f"{fences} fences: one is open"] if fences != 2 * sum(1 for _ in blocks(text)) else [])
 
@@ -248,7 +249,10 @@ def run_page(text: str, name: str, home: Path) -> list[str]:
     namespace: dict[str, Any] = {"__name__": "docs"}
     complaints = []
     for block in blocks(text):
-        if block.info == "python":
+        kind, _, file = block.info.partition(" file=")
+        if kind == "python":
+            if file:
+                (home / file).write_text(block.text)
             code = compile("\n" * (block.line - 1) + block.text, name, "exec")
             with redirect_stdout(io.StringIO()):
                 exec(code, namespace)
@@ -259,8 +263,9 @@ def run_page(text: str, name: str, home: Path) -> list[str]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; methods and networks that a page adds are gone afterwards."""
+    """An empty working directory; methods and networks that a page adds are gone afterwards, and so is trust."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(extensions, "_trusted", set())
     with patch.dict(METHODS), patch.dict(NETWORKS):
         yield tmp_path
 
@@ -341,33 +346,23 @@ def test_images_are_small() -> None:
     assert [image.name for image in images if image.stat().st_size > 150_000] == []
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", METHODS | WRAPPERS | PRETRAINING)
 def test_every_method_has_a_page_with_its_arguments(name: str) -> None:
-    pages = {names_in(row[0])[0]: row[0] for row in table((DOCS / "methods/README.md").read_text("utf-8"), "name")}
-    assert set(pages) == set(METHODS)
-    link = re.search(r"\((.+)\)", pages[name])
-    assert link
-    text = (DOCS / "methods" / link[1]).read_text("utf-8")
-    assert Path(link[1]).stem == name or name in words(text)
-    assert argument_complaints(text, set(arguments(METHODS[name]))) == []
-
-
-def test_every_wrapper_is_explained_with_its_arguments() -> None:
-    index = (DOCS / "methods/README.md").read_text("utf-8")
-    pages = {"abc": "abc.md", "shrink": "shrinkmatch.md"}
-    assert set(pages) == set(WRAPPERS)
-    for name, page in pages.items():
-        assert f"({page}" in index
-        text = (DOCS / "methods" / page).read_text("utf-8")
-        assert set(arguments(WRAPPERS[name])) - words(text) == set()
-    assert argument_complaints((DOCS / "methods/abc.md").read_text("utf-8"), set(arguments(WRAPPERS["abc"]))) == []
-
-
-@pytest.mark.parametrize("name", PRETRAINING)
-def test_every_way_to_pre_train_has_a_page_with_its_arguments(name: str) -> None:
-    assert f"]({name}.md)" in (DOCS / "methods/README.md").read_text("utf-8")
     text = (DOCS / f"methods/{name}.md").read_text("utf-8")
-    assert argument_complaints(text, set(arguments(PRETRAINING[name]))) == []
+    assert argument_complaints(text, set(arguments((METHODS | WRAPPERS | PRETRAINING)[name]))) == []
+
+
+def test_lists_of_methods_are_those_of_the_classes() -> None:
+    script = runpy.run_path(str(DOCS / "make_lists.py"))
+    lists = list(script["lists"]())
+    assert len(lists) == 5
+    for page, comment, listed in lists:
+        names = {"wrappers": WRAPPERS, "pretraining": PRETRAINING}.get(comment, METHODS)
+        assert [name for name in names if f"{name}.md)" not in listed] == []
+        text = page.read_text("utf-8")
+        assert text.count(f"<!-- {comment} -->\n{listed}<!-- end -->") == 1, f"{page}: run python docs/make_lists.py"
+        stale = text.replace(listed, "| a list of yesterday |\n")
+        assert script["written"](stale, comment, listed) == text
 
 
 def test_the_projector_has_a_page_with_its_arguments() -> None:
@@ -378,16 +373,11 @@ def test_the_projector_has_a_page_with_its_arguments() -> None:
 def test_tables_of_results_are_those_of_the_file() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_table.py"))
     quoting = list(script["pages"]())
-    assert len(quoting) > len(METHODS)
+    assert len(quoting) > 20
     for page, comment, quote in quoting:
         text = page.read_text("utf-8")
         assert f"<!-- {comment} -->" in text, page
         assert script["written"](text, comment, quote) == text, f"{page}: run python benchmarks/results_table.py"
-
-
-def test_the_front_page_names_every_method() -> None:
-    rows = table((ROOT / "README.md").read_text("utf-8"), "method")
-    assert {name for row in rows for name in names_in(row[0])} == set(METHODS)
 
 
 @pytest.mark.parametrize("name", ["data", "augment", "start", "net", "projector", "plan"])

@@ -55,6 +55,8 @@ def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
         ("import epass", HEAVY),
         ("import epass; dir(epass); epass.__version__; epass.InputError; epass.Recipe; epass.read_recipe", HEAVY),
         ("import epass; epass.load_run", ("torch", "matplotlib", "sklearn", "typer")),
+        ("import epass; epass.trust", HEAVY),
+        ("import epass.report", ("torch", "matplotlib", "sklearn", "typer")),
         ("import epass; epass.run", ("matplotlib", "sklearn", "typer", "rich")),
     ],
 )

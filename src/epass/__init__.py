@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .engine.run import run
     from .errors import InputError
     from .evaluate import score
+    from .extensions import trust
     from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
     from .methods import METHODS
     from .networks import NETWORKS, Classifier, make_network, predict_jointly
@@ -51,12 +52,14 @@ __all__ = [
     "read_recipe",
     "run",
     "score",
+    "trust",
 ]
 
 _ROOMS = {
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "open_dataset"),
     "errors": ("InputError",),
     "evaluate": ("score",),
+    "extensions": ("trust",),
     "engine.build": ("build",),
     "engine.models": ("load_model",),
     "engine.run": ("run",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -76,6 +78,23 @@ class Outcome(NamedTuple):
         return torch.stack(list(self.losses.values())).sum()
 
 
+class Paper(NamedTuple):
+    """Where a method comes from, as the first line of its file says."""
+
+    name: str  # of the method
+    title: str
+    authors: str
+    venue: str
+    year: int
+
+
+def read_paper(docstring: str | None) -> Paper | None:
+    """`Name: Title (Authors, VENUE YEAR).`, if that is the first line."""
+    line = (docstring or "").strip().partition("\n")[0]
+    found = re.fullmatch(r"([^:]+): (.+) \(([^()]+), ([^,()]+) ([0-9]{4})\)\.", line)
+    return Paper(found[1], found[2], found[3], found[4], int(found[5])) if found else None
+
+
 class Method(nn.Module):
     """A semi-supervised objective around a classifier `net`.
 
@@ -85,12 +104,31 @@ class Method(nn.Module):
     """
 
     views: ClassVar[Views]
+    paper: ClassVar[Paper | None] = None  # in whose file's first line it stands
+    display_name: ClassVar[str]  # in tables and pages; that of the paper or of the class, unless the class says another
     all_labels: ClassVar[bool] = False  # an upper bound that trains on every known label, not on the few
+    pretraining: ClassVar[bool] = False  # it learns from images alone: the network it leaves cannot classify yet
+    open_set: ClassVar[bool] = False  # it can say that an image is of none of the classes, by `open_logits`
     not_compiled: ClassVar[str] = ""  # why `torch.compile` cannot take the objective as one graph, if it cannot
+
+    unlabeled_weight: float = 1.0  # of the loss on unlabeled images
+    projector: nn.Module | None  # from features to embeddings, of a method that has them
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.paper = read_paper(getattr(sys.modules.get(cls.__module__), "__doc__", None))
+        if "display_name" not in vars(cls):
+            cls.display_name = cls.paper.name if cls.paper else cls.__name__
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
+        self.projector = None
+
+    @property
+    def host(self) -> Method:
+        """The method at the core, however many wrappers are around it."""
+        return self
 
     @classmethod
     def adapt(cls, net: nn.Module) -> nn.Module:
@@ -104,6 +142,10 @@ class Method(nn.Module):
     @torch.no_grad()
     def update(self, memory: dict[str, Tensor]) -> None:
         """Remember what this step taught; a method without memory keeps this default."""
+
+    def open_logits(self, features: Tensor) -> Tensor:
+        """(N, D) features of an averaged `net` -> (N, C + 1), the last for no known class, where `open_set`."""
+        raise NotImplementedError
 
 
 class Wrapper(Method):
@@ -127,8 +169,7 @@ class Wrapper(Method):
 
     @property
     def host(self) -> Method:
-        """The method at the core, however many wrappers are around it."""
-        return self.method.host if isinstance(self.method, Wrapper) else self.method
+        return self.method.host
 
     @property
     def net(self) -> nn.Module:  # type: ignore[override]

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass.augment import (
     OPERATIONS,
+    POLICIES,
     Crop,
     Policy,
     Strong,
@@ -70,8 +71,10 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any], word: str):
         make_policies(**{"padding": 4, **wrong})
 
 
-def test_the_keywords_of_make_policies_are_those_of_strong():
-    assert inspect.signature(make_policies).parameters == inspect.signature(Strong).parameters
+def test_the_keywords_of_make_policies_are_those_of_strong_and_the_views():
+    kind = inspect.Parameter.KEYWORD_ONLY
+    views = {view: inspect.Parameter(view, kind, default=view, annotation="str") for view in POLICIES}
+    assert inspect.signature(make_policies).parameters == {**inspect.signature(Strong).parameters, **views}
     policies = make_policies(
         padding=3, horizontal_flip=False, vertical_flip=True, color=False, num_operations=2, cutout=0.25
     )

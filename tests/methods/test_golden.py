@@ -1,8 +1,11 @@
 """Loss traces of twenty steps: nobody changes the numbers of a method without noticing.
 
-If a change of numbers is intended, write the traces anew and look at the difference before committing it:
+A new method gets its trace by
 
     python tests/methods/test_golden.py
+
+which writes what is missing and never changes what is there. If a change of numbers is intended, delete the trace first
+and look at the difference before committing it.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ def trace(name: str, size: int) -> dict[str, list[float]]:
 @pytest.mark.parametrize("case", cases())
 def test_losses_follow_the_golden_trace(case: str) -> None:
     file = FOLDER / f"{case}.json"
-    assert file.is_file(), f"{case} has no golden trace yet: run python {Path(__file__).name}"
+    assert file.is_file(), f"{case} has no golden trace yet: run python tests/methods/{Path(__file__).name}"
     golden, now = json.loads(file.read_text()), trace(*cases()[case])
     assert set(now) == set(golden)
     for part, losses in golden.items():
@@ -93,14 +96,25 @@ def test_golden_masks_open_and_close(case: str) -> None:
     assert any(0 < share < 1 for share in used)
 
 
-def write_traces() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for stale in FOLDER.glob("*.json"):
-        stale.unlink()
-    for case, (name, size) in cases().items():
+def test_only_missing_traces_are_written(tmp_path: Path) -> None:
+    for file in FOLDER.glob("*.json"):
+        (tmp_path / file.name).write_text("as it was")
+    (tmp_path / "fixmatch.json").unlink()
+    assert write_missing(tmp_path) == ["fixmatch"]
+    assert json.loads((tmp_path / "fixmatch.json").read_text()) == trace("fixmatch", 0)
+    assert write_missing(tmp_path) == []
+    assert (tmp_path / "dash.json").read_text() == "as it was"
+
+
+def write_missing(folder: Path) -> list[str]:
+    """Write the traces that are not there, and say which."""
+    missing = {case: made for case, made in cases().items() if not (folder / f"{case}.json").exists()}
+    for case, (name, size) in missing.items():
         lines = [f'  "{part}": {json.dumps(losses)}' for part, losses in trace(name, size).items()]
-        (FOLDER / f"{case}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        (folder / f"{case}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return list(missing)
 
 
 if __name__ == "__main__":
-    write_traces()
+    torch.set_num_threads(1)  # as in the tests: sums depend on how many there are
+    print("\n".join(write_missing(FOLDER)) or "nothing is missing")

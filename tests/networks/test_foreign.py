@@ -165,7 +165,7 @@ def test_a_recipe_may_set_nothing_of_theirs(name: str) -> None:
         make_network(name, in_channels=3, num_classes=2, published=True)
 
 
-@pytest.mark.parametrize("name", ["timm:", "hf", "keras:resnet", ":", "small:"])
+@pytest.mark.parametrize("name", ["timm:", "hf", ":", "small:"])
 def test_half_a_name_is_unknown(name: str) -> None:
     with pytest.raises(InputError, match=f"Unknown network '{name}'"):
         make_network(name, in_channels=3, num_classes=2)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from .. import extensions
 from ..errors import InputError
 from ..recipe import read_recipe
 from .events import Event, Result, work
-from .flags import Device, Flag, Reading, Run
+from .flags import Device, Flag, Reading, Run, Trust
 from .words import count_images
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def evaluate(
     run: Run,
     *,
     data: Annotated[str | None, Flag("Other images of the same classes: a name, a folder or an .npz file.")] = None,
+    trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
 ) -> Iterator[Event]:
@@ -31,6 +33,8 @@ def evaluate(
     from ..evaluate import SCORES, score
     from ..machine.device import choose_device
 
+    extensions.trust(*(trust or ()))
+    extensions.trust_typed(data)
     place, run = choose_device(device), Path(run)
     net, model = load_model(run)
     dataset, test = own_test(run, reading) if data is None else other_test(data, model, reading)

@@ -3,6 +3,7 @@
 from epass.augment.jitter import JITTER, color_jitter, gaussian_blur, grayscale
 from epass.augment.ops import CUTOUT_COLOR, OPERATIONS, apply_operations, cut_out
 from epass.augment.policies import (
+    POLICIES,
     Crop,
     CropDraws,
     Draws,
@@ -20,6 +21,7 @@ __all__ = [
     "CUTOUT_COLOR",
     "JITTER",
     "OPERATIONS",
+    "POLICIES",
     "Crop",
     "CropDraws",
     "Draws",

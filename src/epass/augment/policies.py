@@ -6,7 +6,9 @@ A draw never depends on the images, so every process draws the same numbers for 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from inspect import isclass, signature
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -16,6 +18,7 @@ from epass.augment.geometry import crop_and_flip, crop_window, resized_crop
 from epass.augment.jitter import BLUR, JITTER, color_jitter, gaussian_blur, grayscale
 from epass.augment.ops import COLOR_OPERATIONS, OPERATIONS, apply_operations, cut_out
 from epass.errors import InputError
+from epass.extensions import Kind, find
 
 # The view of MoCo v2
 CROP_AREA: Final = (0.2, 1.0)  # of the window over the image
@@ -200,6 +203,14 @@ class Crop:
         return gaussian_blur(grayscale(pixels, gray), blur)
 
 
+POLICIES: dict[str, Callable[..., Policy]] = {"weak": Weak, "strong": Strong, "crop": Crop}
+POLICY = Kind(
+    "policy",
+    lambda found: isclass(found) and hasattr(found, "draw") and hasattr(found, "apply"),
+    "a class with draw(count, generator) and apply(pixels, draws)",
+)
+
+
 def make_policies(
     *,
     padding: int,
@@ -208,19 +219,29 @@ def make_policies(
     color: bool = True,
     num_operations: int = 3,
     cutout: float = 0.5,
+    weak: str = "weak",
+    strong: str = "strong",
+    crop: str = "crop",
 ) -> dict[str, Policy]:
-    """The policies by the names that methods ask for; the arguments are those of `Weak`, `Strong` and `Crop`."""
-    weak = Weak(padding=padding, horizontal_flip=horizontal_flip, vertical_flip=vertical_flip)
-    strong = Strong(
-        padding=padding,
-        horizontal_flip=horizontal_flip,
-        vertical_flip=vertical_flip,
-        color=color,
-        num_operations=num_operations,
-        cutout=cutout,
-    )
-    crop = Crop(horizontal_flip=horizontal_flip, vertical_flip=vertical_flip, color=color)
-    return {"weak": weak, "strong": strong, "crop": crop}
+    """The policies by the names that methods ask for.
+
+    `weak`, `strong` and `crop` name what is behind each: one of `POLICIES` or a policy of yours. A policy gets those of
+    the other arguments that it has.
+    """
+    settings = {
+        "padding": padding,
+        "horizontal_flip": horizontal_flip,
+        "vertical_flip": vertical_flip,
+        "color": color,
+        "num_operations": num_operations,
+        "cutout": cutout,
+    }
+
+    def make(name: str) -> Policy:
+        policy = find(name, POLICY, POLICIES)
+        return policy(**{key: value for key, value in settings.items() if key in signature(policy).parameters})
+
+    return {"weak": make(weak), "strong": make(strong), "crop": make(crop)}
 
 
 def reflect_padding(size: int, crop_ratio: float) -> int:

@@ -13,6 +13,7 @@ import typer
 
 from ..app.words import count_images, percent
 from ..errors import InputError
+from ..extensions import trust_typed
 from ..files import write_atomically
 from ..recipe import Recipe
 from .progress import reading
@@ -89,6 +90,7 @@ def bench(
     from ..engine.timing import measure
     from ..machine.device import choose_device
 
+    trust_typed(data, method, net)
     place, console = choose_device(device), screen()
     recipe = Recipe(
         source="epass bench",
@@ -118,12 +120,11 @@ def prepare(
 
     from ..data import open_dataset
     from ..engine.build import build, check_recipe
-    from ..engine.models import takes_projector
+    from ..engine.models import method_class, takes_projector
     from ..engine.timing import noise
-    from ..methods import METHODS
 
     check_recipe(recipe)
-    if recipe.projector is None and takes_projector(METHODS[recipe.method["name"]]):
+    if recipe.projector is None and takes_projector(method_class(recipe.method["name"])):
         recipe = replace(recipe, projector={"size": 3})
     if recipe.data["name"] == "noise":
         images, sizes = NOISE_IMAGES[device.type == "cuda"], {} if image_size is None else {"image_size": image_size}

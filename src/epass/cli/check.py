@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import InputError
+from ..extensions import trust_typed
 from ..untrusted import printable
 from .progress import reading
 from .screen import screen, show_facts, show_json
@@ -64,6 +65,7 @@ def look_at(data: str, image_size: int | None, progress: ProgressCallback | None
     """The images with the names of their files, damaged ones set aside."""
     from ..data import DATASETS, open_dataset, recognize, survey_arrays, survey_folder
 
+    trust_typed(data)
     path = Path(data).expanduser()
     if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
         return survey_folder(path, 32 if image_size is None else image_size, progress)

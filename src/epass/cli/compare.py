@@ -13,14 +13,16 @@ from rich.progress import Progress, TaskID
 from rich.text import Text
 
 from ..errors import InputError
+from ..extensions import short
 from ..recipe import Recipe
 from ..runs import Run, RunFolder, load_run
 from .contenders import parse_contenders, recipes_for
 from .demo import describe_run
+from .flags import Trust
 from .progress import overall, reading
 from .readable import sort_out
 from .screen import complain, screen, show_json, show_table
-from .settings import Request
+from .settings import Request, trusting
 from .stopping import Stop, exit_code, stop_signals
 from .workers import News, train_runs
 
@@ -91,6 +93,7 @@ def compare(
         "runs/compare"
     ),
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
+    trust: Trust = None,
 ) -> None:
     """Which method is best on these images? Train several alike and put them in one table.
 
@@ -106,7 +109,10 @@ def compare(
     from ..machine.device import choose_device
     from ..report import comparison_record
 
-    request = Request(data=data, net=net, labels=labels, steps=steps, settings=tuple(settings or ()))
+    request = Request(
+        data=data, net=net, labels=labels, steps=steps, settings=tuple(settings or ()), trust=tuple(trust or ())
+    )
+    request = trusting(request)
     contenders = parse_contenders(methods, projectors, strategies)
     jobs = {
         out / f"{contender.name}-{seed}": recipe
@@ -125,7 +131,7 @@ def compare(
         complain(problem, "Left out")
     console.print(
         f"{len(contenders)} ways of training on {dataset.name}, {seeds} seed{'s' * (seeds != 1)} each: "
-        f"{len(jobs)} runs of {first.plan['steps']:,} steps with the network {first.net['name']}, in {out}.",
+        f"{len(jobs)} runs of {first.plan['steps']:,} steps with the network {short(first.net['name'])}, in {out}.",
         markup=False,
         soft_wrap=True,
     )

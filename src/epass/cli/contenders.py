@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import InputError, unknown
+from ..extensions import is_code, located, short, trust_typed
 from ..recipe import Recipe, arguments, differences
 from .settings import Request, compose, starting_recipe
 
@@ -32,7 +33,7 @@ class Contender(NamedTuple):
     @property
     def name(self) -> str:
         projectors = "" if self.projectors in (None, 1) else f"+{self.projectors}"
-        return f"{self.method}{projectors}{'' if self.strategy == 'mean' else f'-{self.strategy}'}"
+        return f"{short(self.method)}{projectors}{'' if self.strategy == 'mean' else f'-{self.strategy}'}"
 
 
 def parse_contenders(methods: str, projectors: str | None = None, strategies: str | None = None) -> list[Contender]:
@@ -56,26 +57,33 @@ def parse_contenders(methods: str, projectors: str | None = None, strategies: st
 
 def parse_methods(text: str, sizes: Sequence[int] = ()) -> list[Contender]:
     """The methods, each with its projectors; `sizes` are those of the methods that do not say it, else 1."""
-    from ..engine.models import takes_projector
+    from ..engine.models import method_class, takes_projector
     from ..methods import METHODS
 
     def plain(name: str, default: Sequence[int]) -> list[Contender]:
-        choices = (sizes or default) if takes_projector(METHODS[name]) else (None,)
+        choices = (sizes or default) if takes_projector(method_class(name)) else (None,)
         return [Contender(name, size) for size in choices]
 
     found = [Contender(LABELS_ONLY, None)]
     for word in words_of(text):
         name, plus, size = word.partition("+")
+        trust_typed(name)
+        name = located(name)
         if plus and not re.fullmatch("[1-9][0-9]*", size):
             raise InputError(f"'{word}' names no number of projectors: write {name}+3.")
         if name == "all" and not plus:
             everyone = [contender for other in METHODS for contender in plain(other, (1, EPASS))]
             found += sorted(everyone, key=lambda contender: contender.projectors or 1)  # the plain methods first
-        elif name not in METHODS:
+        elif name not in METHODS and not is_code(name):
             raise unknown("method", name, [*METHODS, "all"])
         else:
             found += [Contender(name, int(size))] if plus else plain(name, (1,))
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(found))
+    names = [contender.name for contender in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"Two of the methods are called '{name}', and so would be their folders: rename one.")
+    return found
 
 
 def parse_sizes(text: str | None) -> list[int]:
@@ -147,10 +155,10 @@ def strategy_setting(contender: Contender) -> list[str]:
 
 def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]]:
     """The `--set` texts for each method: `method.*` and `projector.*` go only to those that have the key."""
-    from ..engine.models import takes_projector
-    from ..methods import METHODS
+    from ..engine.models import method_class, takes_projector
 
-    known = {name: {f"method.{key}" for key in arguments(METHODS[name])} for name, *_ in contenders}
+    classes = {contender.method: method_class(contender.method) for contender in contenders}
+    known = {name: {f"method.{key}" for key in arguments(cls)} for name, cls in classes.items()}
     found: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())
     for text in settings:
         key = text.partition("=")[0].strip()
@@ -160,7 +168,7 @@ def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender])
         if key.startswith("method."):
             takers = [name for name in known if key in known[name]]
         elif key.startswith("projector."):
-            takers = [name for name in known if takes_projector(METHODS[name])]
+            takers = [name for name in known if takes_projector(classes[name])]
         if not takers:
             choices = set().union(*known.values())
             problem = f"None of {', '.join(known)} has the setting '{key}': remove it."

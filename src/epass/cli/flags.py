@@ -49,6 +49,14 @@ Log = Annotated[
 FromRecipe = Annotated[
     str | None, typer.Option(help="A name from 'epass recipes' or a .toml file.", rich_help_panel=RECIPE)
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Code of yours that a recipe or run may name: package.module:Class or file.py:Class. It is run.",
+        rich_help_panel=RECIPE,
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,10 +27,6 @@ OWN_DATA = {
     "an .npz file": "train_images, train_labels (-1 = unlabeled) and, for a test set, test_images and test_labels, as "
     "in MedMNIST",
 }
-
-
-# the first line of a method's file: what it is called, what the paper is called, who wrote it, where and when
-PAPER = re.compile(r"(?P<name>[^:]+): (?P<title>.+) \((?P<authors>[^()]+), (?P<venue>[^,()]+) (?P<year>[0-9]{4})\)")
 
 
 def methods(
@@ -66,15 +61,13 @@ def method_facts(cls: type[Any], kind: str) -> dict[str, Any]:
     """What a method's file says about it, and what can be seen when it is built; None is up to the wrapped method."""
     from ..engine.models import memory_per_image, takes_projector
 
-    title = first_line(inspect.getdoc(inspect.getmodule(cls)))
-    paper = PAPER.fullmatch(title)
+    paper = cls.paper
     wrapper = kind == "wrapper"
     views = None if wrapper else {"labeled": list(cls.views.labeled), "unlabeled": list(cls.views.unlabeled)}
     return {
         "kind": kind,
-        # the two bounds, which nobody published, share a file: their classes tell them apart
-        "title": title if paper else first_line(cls.__doc__),
-        "paper": paper and {**paper.groupdict(), "year": int(paper["year"])},
+        "title": first_line(inspect.getdoc(inspect.getmodule(cls)) if paper else cls.__doc__),
+        "paper": paper and paper._asdict(),
         "summary": first_line(cls.__doc__),
         "views": views,
         "projector": None if wrapper else takes_projector(cls),

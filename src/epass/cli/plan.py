@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..app.words import count_images, duration, times
+from ..extensions import short
 from .settings import describe_recipe
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
         **kept_back,
         "test": count_images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
-        "network": f"{experiment.recipe.net['name']}, {count_parameters(experiment.average):,} parameters",
+        "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),

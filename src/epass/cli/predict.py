@@ -13,10 +13,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from .. import extensions
 from ..app.words import count_images, percent
 from ..errors import InputError
 from ..files import as_text, write_atomically
 from ..untrusted import printable, spreadsheet_path, spreadsheet_text
+from .flags import Trust
 from .progress import reading
 from .screen import screen, show_facts, show_json, show_table
 
@@ -57,6 +59,7 @@ def predict(
     top: Annotated[int, typer.Option(help="How many classes to name for every image, the likeliest first.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    trust: Trust = None,
 ) -> None:
     """Name the class of every image with the model of a run, and write a table.
 
@@ -74,6 +77,7 @@ def predict(
     from ..machine.device import choose_device
     from ..runs import load_run
 
+    extensions.trust(*(trust or ()))
     place = choose_device(device)
     net, model = load_model(run)
     if not 1 <= top <= len(model["classes"]):

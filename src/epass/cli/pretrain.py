@@ -25,6 +25,7 @@ from .flags import (
     Settings,
     Steps,
     Stream,
+    Trust,
 )
 from .settings import DEFAULT_PRETRAINING, Request
 from .train import carry_out
@@ -54,6 +55,7 @@ def pretrain(
     log: Log = None,
     recipe: FromRecipe = None,
     settings: Settings = None,
+    trust: Trust = None,
 ) -> None:
     """Learn from images alone, then train with 'epass train DATA --from RUN'.
 
@@ -73,6 +75,7 @@ def pretrain(
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),
+        trust=tuple(trust or ()),
     )
     # no label teaches, so a test image among the labeled ones teaches nothing either
     carry_out(

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import InputError, unknown
+from ..errors import InputError
+from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
 from ..runs import load_run
@@ -35,6 +36,16 @@ class Request:
     steps: int | None = None
     seed: int | None = None
     settings: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()  # code that the recipe may name
+
+
+def trusting(request: Request) -> Request:
+    """The request with whole paths. Who types the name of code wants it to be run; what a file names must be typed."""
+    trust(*request.trust)
+    typed = [value for _, value in map(parse_setting, request.settings)]
+    trust_typed(request.data, request.method, request.wrap, request.net, *typed)
+    method, wrap, net = (name and located(name) for name in (request.method, request.wrap, request.net))
+    return replace(request, method=method, wrap=wrap, net=net)
 
 
 def starting_recipe(request: Request) -> Recipe:
@@ -45,14 +56,16 @@ def starting_recipe(request: Request) -> Recipe:
         return read_recipe(request.recipe)
     if request.data is None:
         raise no_data()
-    method = checked_method(request) or (DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD)
+    default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
+    method = checked_method(request) or default
+    method = default if is_code(method) else method
     own = f"{request.data}-{method}"
     return read_recipe(own if request.data in DATASETS and own in builtin_recipes() else f"folder-{method}")
 
 
 def compose(request: Request, recipe: Recipe) -> Recipe:
     """`recipe` with the flags on top of it, and `--set` on top of these."""
-    from ..engine.models import method_class, takes_projector
+    from ..engine.models import method_class, takes_projector, with_located_code
 
     if checked_method(request) not in (None, recipe.method.get("name")):
         # the settings of one method mean nothing to another
@@ -74,7 +87,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         "seed": request.seed,
     }
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
-    recipe = recipe.with_settings(dict(map(parse_setting, request.settings)))
+    recipe = with_located_code(recipe.with_settings(dict(map(parse_setting, request.settings))))
     if isinstance(split_file := recipe.data.get("split_file"), str):
         recipe = recipe.with_settings({"data.split_file": locate(split_file)})
     if type(recipe.seed) is not int:
@@ -89,14 +102,10 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
 
 def checked_method(request: Request) -> str | None:
     """The method that was typed, which must be of the kind that the command trains."""
-    from ..methods import METHODS, PRETRAINING
+    from ..engine.models import method_class
 
-    known, others = (PRETRAINING, METHODS) if request.pretrain else (METHODS, PRETRAINING)
-    if request.method is not None and request.method not in known:
-        if request.method in others:
-            command = "train" if request.pretrain else "pretrain"
-            raise InputError(f"'{request.method}' is for 'epass {command}'.")
-        raise unknown("method", request.method, known)
+    if request.method is not None and method_class(request.method).pretraining != request.pretrain:
+        raise InputError(f"'{request.method}' is for 'epass {'train' if request.pretrain else 'pretrain'}'.")
     return request.method
 
 
@@ -131,23 +140,24 @@ def locate(data: str | None) -> str | None:
 
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes when nobody says."""
-    data = re.sub(r"[^\w.-]+", "-", Path(str(recipe.data.get("name", ""))).stem) or "data"
+    data = re.sub(r"[^\w.-]+", "-", Path(short(str(recipe.data.get("name", "")))).stem) or "data"
     epass = ["epass"] if (recipe.projector or {}).get("size", 1) != 1 else []
-    wrapper = [str(recipe.wrapper.get("name"))] if recipe.wrapper else []
+    wrapper = [short(str(recipe.wrapper.get("name")))] if recipe.wrapper else []
     start = ["pretrained"] if recipe.start else []
-    words = [data, str(recipe.method.get("name")), *epass, *wrapper, *start, str(recipe.seed)]
+    words = [data, short(str(recipe.method.get("name"))), *epass, *wrapper, *start, str(recipe.seed)]
     return Path("runs") / "-".join(words)
 
 
 def describe_recipe(recipe: Recipe) -> str:
     """The method of a recipe, its projectors and its wrapper, in words."""
     words = describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
-    words += f" + {recipe.wrapper['name']}" if recipe.wrapper else ""
+    words += f" + {short(recipe.wrapper['name'])}" if recipe.wrapper else ""
     return f"{words}, pre-trained" if recipe.start else words
 
 
 def describe_method(name: str, projectors: int | None) -> str:
     """A method and its projectors, in words."""
+    name = short(name)
     return name if projectors in (None, 1) else f"{name} + EPASS ({projectors} projectors)"
 
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from ..errors import InputError
+from ..extensions import trust_flags
 from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import (
     all_or_none,
@@ -44,6 +45,7 @@ from .flags import (
     Settings,
     Steps,
     Stream,
+    Trust,
 )
 from .plan import plan_facts, result_facts
 from .progress import reading, watching
@@ -57,6 +59,7 @@ from .settings import (
     fitting,
     parse_budget,
     starting_recipe,
+    trusting,
 )
 from .stopping import Stop, exit_code, stop_signals
 
@@ -103,6 +106,7 @@ def train(
     ] = False,
     recipe: FromRecipe = None,
     settings: Settings = None,
+    trust: Trust = None,
 ) -> None:
     """Train a classifier on a few labeled and many unlabeled images.
 
@@ -122,6 +126,7 @@ def train(
         steps=steps,
         seed=seed,
         settings=tuple(settings or ()),
+        trust=tuple(trust or ()),
     )
     carry_out(
         request,
@@ -167,6 +172,7 @@ def carry_out(
         raise InputError("Steps and --budget both say how long to train: give one of them.")
     if resume and force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
+    request = trusting(request)
     share_out(devices, device)
     from ..machine.distributed import of_first_rank, on_first_rank
 
@@ -216,6 +222,7 @@ def line_to_go_on(request: Request, home: RunFolder, device: str, devices: int |
     """What to type to continue a run."""
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
     command += [] if device == "auto" else ["--device", device]
+    command += trust_flags()
     return shlex.join([*command, *([] if devices is None else ["--devices", str(devices)])])
 
 
@@ -329,7 +336,7 @@ def finish(experiment: Experiment, home: RunFolder, console: Console) -> None:
     for warning in warnings_of(group_runs([finished])):
         complain(warning, "Warning")
     show_facts(console, "Results", result_facts(finished.results, home.path, page))
-    following = ["evaluate", str(home.path)]
+    following = ["evaluate", str(home.path), *trust_flags()]
     if (home.path / PRETRAINED).exists():
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
     console.print(f"Next: {shlex.join(['epass', *following])}", markup=False, soft_wrap=True)

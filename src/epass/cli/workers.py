@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
+from ..extensions import trust, trusted
 from ..machine.cpu import keep_freed_memory
 from ..recipe import Recipe
 from .settings import fitting
@@ -130,7 +131,7 @@ def hire(crew: dict[Connection, Worker], place: str, data: bytes, number: int) -
     """Start a process for one place and remember it by the way to talk to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, place, data, number), name=f"epass on {place}")
+    process = context.Process(target=work, args=(theirs, place, data, number, trusted()), name=f"epass on {place}")
     with ctrl_c_ignored():  # a terminal sends it to all processes; what it means is decided here
         process.start()
     theirs.close()
@@ -162,8 +163,9 @@ def describe_end(code: int | None) -> str:
     return f"its process ended with exit code {code}."
 
 
-def work(channel: Connection, place: str, data: bytes, number: int) -> None:
+def work(channel: Connection, place: str, data: bytes, number: int, code: Sequence[str] = ()) -> None:
     """What one of `number` processes does: train what it is sent, until nobody is there to send more."""
+    trust(*code)
     keep_freed_memory()
     import torch
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import isclass
 from pathlib import Path
 
 from ..errors import InputError, unknown
+from ..extensions import Kind, is_code, load, takes
 from .dataset import Dataset, Normalization
 from .images import Images, ImageSource, concatenate
 from .read.archives import is_archive, list_archive
@@ -89,6 +91,11 @@ DATASETS: dict[str, BuiltIn] = {
         needs="nothing: the images come with scikit-learn",
     ),
 }
+READER = Kind(
+    "data reader",
+    lambda found: not isclass(found) and takes(found, None),
+    "a function of the image size that returns a Dataset",
+)
 
 
 def open_dataset(
@@ -106,7 +113,7 @@ def open_dataset(
     Args:
         name_or_path: A name in `DATASETS`, which wins over a path (write `./digits` for a folder of that name), or a
             path. A folder or file that is one of `FORMATS` is recognized by the names of its files; else it is a
-            folder or an archive of images, a table of paths, or an .npz file.
+            folder or an archive of images, a table of paths, or an .npz file. Or code of yours that opens images.
         image_size: Side of the square images; without it, that of the files, and 32 for folders, archives and tables.
         path_column: The column of a table that names the image files, if it has no usual name.
         label_column: The column of a table that holds the labels, if it has no usual name.
@@ -143,11 +150,21 @@ def open_dataset(
             f"'{path}' is not a data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
             "table, or an .npz file."
         )
+    if is_code(name_or_path):
+        _refuse_streaming(name_or_path, streaming)
+        return _opened(name_or_path, load(name_or_path, READER)(image_size))
     if len(path.parts) > 1 or path.suffix:
         raise nothing_at(path)
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
     raise unknown("data set, folder or file", name_or_path, DATASETS)
+
+
+def _opened(name: str, found: object) -> Dataset:
+    """What a reader of yours returned, which must be a data set."""
+    if not isinstance(found, Dataset):
+        raise InputError(f"'{name}' returned {type(found).__name__}: use epass.from_arrays to make a Dataset.")
+    return found
 
 
 def _refuse_streaming(name: str, streaming: Streaming) -> None:

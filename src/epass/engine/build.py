@@ -25,11 +25,12 @@ from ..data import (
     open_dataset,
     render,
 )
-from ..errors import InputError, unknown
+from ..errors import InputError
+from ..extensions import check_trusted
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
-from ..methods import METHODS, WRAPPERS
+from ..methods import METHODS
 from ..networks import Classifier, find_network, start_from
 from ..parts.projector import ProjectorEnsemble
 from ..parts.statistics import share_statistics
@@ -47,6 +48,7 @@ from .models import (
     start_settings,
     takes_projector,
     without,
+    wrapper_class,
 )
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
@@ -64,6 +66,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Refuse, before anything is read or written, what cannot work."""
     if type(recipe.seed) is not int or not 0 <= recipe.seed < 2**32:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
+    check_trusted(recipe.flat().values())
     check_table("data", recipe.data, data_schema())
     cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
@@ -82,10 +85,8 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.start is not None:
         check_table("start", recipe.start, arguments(start_settings))
     if recipe.wrapper is not None:
-        wrapper = recipe.wrapper.get("name")
-        if not isinstance(wrapper, str) or wrapper not in WRAPPERS:
-            raise unknown("wrapper", str(wrapper), WRAPPERS)
-        check_table("wrapper", without(recipe.wrapper, "name"), arguments(WRAPPERS[wrapper]))
+        wrapper = wrapper_class(recipe.wrapper.get("name"))
+        check_table("wrapper", without(recipe.wrapper, "name"), arguments(wrapper))
     plan = Plan(**recipe.plan)
     for name, parameter in arguments(cls).items():
         duration = recipe.method.get(name, parameter.default)

@@ -12,7 +12,6 @@ from ..augment import normalize
 from ..data import ImageSource
 from ..data.dataset import Scale
 from ..machine.distributed import alone, gather_rows, own_rows
-from ..methods import PRETRAINING
 from ..networks import Prediction
 from .models import answer_by_nearest_mean
 
@@ -37,7 +36,7 @@ def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.devic
 def answering_network(experiment: Experiment) -> nn.Module:
     """What is tested and kept: the averaged network. A copy of one that never saw a label answers by nearest means."""
     net = experiment.network
-    if experiment.recipe.method["name"] in PRETRAINING:
+    if experiment.method.pretraining:
         net, labeled = copy.deepcopy(net), experiment.split.labeled
         answer_by_nearest_mean(net, infer(net, labeled, experiment.dataset, experiment.device).features, labeled.labels)
     return net

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data import Images
-from ..method import Wrapper
 from ..parts.projector import ProjectorEnsemble
 from ..runs import Embeddings
 from .build import Experiment
@@ -45,8 +44,7 @@ def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> E
 
 def projector_of(experiment: Experiment) -> ProjectorEnsemble | None:
     """The projectors of a method that has an embedding, with the weights of the last step: no average is kept."""
-    method = experiment.method
-    projector = getattr(method.host if isinstance(method, Wrapper) else method, "projector", None)
+    projector = experiment.method.host.projector
     return projector if isinstance(projector, ProjectorEnsemble) else None
 
 

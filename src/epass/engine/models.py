@@ -10,8 +10,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, unknown
-from ..method import Method, Problem
+from ..errors import InputError
+from ..extensions import Kind, check_trusted, find, is_code, located
+from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
 from ..networks import NETWORKS, find_network, make_network
 from ..networks.weights import read_safetensors
@@ -21,6 +22,21 @@ from ..recipe import Recipe, arguments, check_table
 from ..runs import MODEL, PRETRAINED, WEIGHTS, load_run
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
+METHOD = Kind(
+    "method",
+    lambda found: (
+        inspect.isclass(found)
+        and issubclass(found, Method)
+        and hasattr(found, "views")
+        and not issubclass(found, Wrapper)
+    ),
+    "a class made from epass.Method, with views",
+)
+WRAPPER = Kind(
+    "wrapper",
+    lambda found: inspect.isclass(found) and issubclass(found, Wrapper) and found is not Wrapper,
+    "a class made from epass.method.Wrapper",
+)
 
 
 def start_settings(*, weights: str) -> None:
@@ -29,10 +45,26 @@ def start_settings(*, weights: str) -> None:
 
 def method_class(name: object) -> type[Method]:
     """The method or the pre-training of that name."""
-    known = METHODS | PRETRAINING
-    if not isinstance(name, str) or name not in known:
-        raise unknown("method", str(name), known)
-    return known[name]
+    return find(name, METHOD, METHODS | PRETRAINING)
+
+
+def wrapper_class(name: object) -> type[Wrapper]:
+    """The wrapper of that name."""
+    return find(name, WRAPPER, WRAPPERS)
+
+
+def with_located_code(recipe: Recipe) -> Recipe:
+    """The recipe with the whole paths of your files of code, so that the run can be used from any folder."""
+    named = {key: located(value) for key, value in recipe.flat().items() if is_code(value)}
+    return recipe.with_settings(named)
+
+
+def display_names(recipe: Recipe) -> dict[str, str]:
+    """What tables call the method and the wrapper of a recipe: for whoever reads the run and cannot load their code."""
+    classes = {recipe.method["name"]: method_class(recipe.method["name"])}
+    if recipe.wrapper is not None:
+        classes[recipe.wrapper["name"]] = wrapper_class(recipe.wrapper["name"])
+    return {name: cls.display_name for name, cls in classes.items()}
 
 
 def takes_projector(method: type[Method]) -> bool:
@@ -72,7 +104,7 @@ def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int],
     parts = [] if projector is None else [projector]
     method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
     if recipe.wrapper is not None:
-        wrap: Callable[..., Method] = WRAPPERS[recipe.wrapper["name"]]
+        wrap: Callable[..., Method] = wrapper_class(recipe.wrapper["name"])
         method = wrap(method, problem, **without(recipe.wrapper, "name"))
     return method.train()
 
@@ -114,6 +146,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     weights, described = read_safetensors(file), Path(folder) / MODEL
     try:
         _check_facts(model)
+        check_trusted((model[part] or {}).get("name") for part in ("net", "method", "wrapper") if part in model)
         if model["net"]["name"] in NETWORKS:
             with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
                 _check_shapes(_network(model), weights, file)
@@ -130,7 +163,8 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
 def _network(model: Mapping[str, Any]) -> nn.Module:
     """The network that a model.json describes, with fresh weights."""
     settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
-    check_table("net", settings, arguments(find_network(model["net"]["name"])))
+    schema = without(arguments(find_network(model["net"]["name"])), "in_channels")
+    check_table("net", settings, schema)
     classifier = make_network(
         model["net"]["name"], in_channels=model["channels"], num_classes=len(model["classes"]), **settings
     )
@@ -139,7 +173,7 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
     if wrapper is not None:
         reads_embedding = wrapper.get("feature") == "embedding"
         made = [ProjectorEnsemble(classifier.num_features, **(model["projector"] or {}))] if reads_embedding else []
-        adapt: Callable[..., nn.Module] = WRAPPERS[wrapper["name"]].adapt
+        adapt: Callable[..., nn.Module] = wrapper_class(wrapper["name"]).adapt
         net = adapt(net, *made)
     return net
 

@@ -19,7 +19,6 @@ from ..errors import InputError
 from ..evaluate import open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, first_rank_says, of_first_rank, on_first_rank, rank
-from ..methods import PRETRAINING
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import PRETRAINED, WEIGHTS, RunFolder, environment, write_embeddings
 from ..train.checkpoint import Unreported, restore_newest, write_checkpoint
@@ -30,7 +29,7 @@ from ..train.writer import Writer
 from .build import Experiment, build
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
-from .models import learned_without_labels
+from .models import display_names, learned_without_labels, with_located_code
 
 
 def run(
@@ -59,9 +58,9 @@ def run(
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     place = choose_device(device) if isinstance(device, str) else device
-    experiment, home = build(recipe, place, dataset), RunFolder(folder)
+    experiment, home = build(with_located_code(recipe), place, dataset), RunFolder(folder)
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
-    if not (allow_leak or decided or recipe.method["name"] in PRETRAINING):  # where no label teaches
+    if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
         refuse_leaks(experiment)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
     with closing(steps):
@@ -233,7 +232,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         return
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
     home.write_tensors(WEIGHTS, weights)
-    if recipe.method["name"] in PRETRAINING:
+    if experiment.method.pretraining:
         learned = {name: value.cpu().numpy() for name, value in learned_without_labels(experiment.method).items()}
         home.write_tensors(PRETRAINED, learned)
     channels, height, width = test.shape
@@ -250,6 +249,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "method": dict(recipe.method),
             "projector": recipe.projector,
             "wrapper": recipe.wrapper,
+            "names": display_names(recipe),
         },
     )
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
@@ -275,10 +275,9 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
 
 def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
     """How well a method that can say "none of these" tells the classes and the images of none of them apart."""
-    open_logits = getattr(experiment.method, "open_logits", None)
-    if experiment.split.outliers is None or open_logits is None:
+    if experiment.split.outliers is None or not experiment.method.open_set:
         return {}
     everything = concatenate(experiment.split.test, experiment.split.outliers)
     features = infer(net, everything, experiment.dataset, experiment.device).features
-    accuracy = open_set_accuracy(open_logits(features).cpu(), everything.labels)
+    accuracy = open_set_accuracy(experiment.method.open_logits(features).cpu(), everything.labels)
     return {"open_set": {"balanced_accuracy": accuracy, "outliers": len(experiment.split.outliers)}}

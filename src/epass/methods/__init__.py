@@ -1,58 +1,42 @@
-"""The methods by name, and the wrappers around them. A new one is one file here and one line below."""
+"""The methods by name, the wrappers around them and what is trained before them. A new one is one file here.
+
+A file holds one class and is called as recipes call it; `abc_wrapper.py` is the wrapper `abc`.
+"""
 
 from __future__ import annotations
 
-from ..method import Method, Wrapper
-from .abc_wrapper import ABC
-from .adamatch import AdaMatch
-from .comatch import CoMatch
-from .dash import Dash
-from .fixmatch import FixMatch
-from .fixmatch_eman import FixMatchEMAN
-from .flexmatch import FlexMatch
-from .freematch import FreeMatch
-from .iomatch import IOMatch
-from .mean_teacher import MeanTeacher
-from .mixmatch import MixMatch
-from .moco import MoCo
-from .multihead import MultiHeadCoTraining
-from .pi_model import PiModel
-from .pseudo_label import PseudoLabel
-from .remixmatch import ReMixMatch
-from .shrink_wrapper import Shrink
-from .shrinkmatch import ShrinkMatch
-from .simmatch import SimMatch
-from .simmatchv2 import SimMatchV2
-from .softmatch import SoftMatch
-from .supervised import FullySupervised, Supervised
-from .uda import UDA
-from .vat import VAT
+import math
+from importlib import import_module
+from pkgutil import iter_modules
 
+from ..method import Method, Wrapper
+
+
+def _in_file(name: str) -> type[Method]:
+    """The class of a file of this folder."""
+    module = import_module(f"{__name__}.{name}")
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)]
+    (own,) = [cls for cls in classes if cls.__module__ == module.__name__]
+    return own
+
+
+_FOUND = {entry.name.removesuffix("_wrapper"): _in_file(entry.name) for entry in iter_modules(__path__)}
+
+WRAPPERS: dict[str, type[Wrapper]] = {name: cls for name, cls in _FOUND.items() if issubclass(cls, Wrapper)}
+PRETRAINING: dict[str, type[Method]] = {name: cls for name, cls in _FOUND.items() if cls.pretraining}
 METHODS: dict[str, type[Method]] = {
-    "adamatch": AdaMatch,
-    "comatch": CoMatch,
-    "dash": Dash,
-    "fixmatch": FixMatch,
-    "fixmatch_eman": FixMatchEMAN,
-    "flexmatch": FlexMatch,
-    "freematch": FreeMatch,
-    "fully_supervised": FullySupervised,
-    "iomatch": IOMatch,
-    "mean_teacher": MeanTeacher,
-    "mixmatch": MixMatch,
-    "multihead": MultiHeadCoTraining,
-    "pi_model": PiModel,
-    "pseudo_label": PseudoLabel,
-    "remixmatch": ReMixMatch,
-    "shrinkmatch": ShrinkMatch,
-    "simmatch": SimMatch,
-    "simmatchv2": SimMatchV2,
-    "softmatch": SoftMatch,
-    "supervised": Supervised,
-    "uda": UDA,
-    "vat": VAT,
+    name: cls for name, cls in _FOUND.items() if name not in WRAPPERS and name not in PRETRAINING
 }
-# What goes around a method of the table above.
-WRAPPERS: dict[str, type[Wrapper]] = {"abc": ABC, "shrink": Shrink}
-# What learns from images alone; the network that it leaves behind cannot classify yet.
-PRETRAINING: dict[str, type[Method]] = {"moco": MoCo}
+
+
+def known_class(name: str) -> type[Method] | None:
+    """What a recipe means by a name, if it is one of a table: of ours, or of yours once you have put it in."""
+    return METHODS.get(name) or WRAPPERS.get(name) or PRETRAINING.get(name)
+
+
+def table_order(name: str) -> tuple[float, str]:
+    """Where a method stands in tables: those without unlabeled images, the papers by year, the others, all labels."""
+    cls = METHODS.get(name) or PRETRAINING.get(name)
+    if cls is not None and (cls.all_labels or not cls.views.unlabeled):
+        return (math.inf if cls.all_labels else -math.inf), name
+    return (cls.paper.year if cls is not None and cls.paper is not None else 9999), name

@@ -41,7 +41,7 @@ class ABC(Wrapper):
     ) -> None:
         super().__init__(method)
         one_of("feature", feature, ("backbone", "embedding"))
-        if feature == "embedding" and not isinstance(getattr(self.host, "projector", None), nn.Module):
+        if feature == "embedding" and self.host.projector is None:
             raise InputError(f"{type(self.host).__name__} has no embedding for ABC to read: use feature='backbone'.")
         if min(problem.label_counts) < 1:
             raise InputError("ABC balances the classes by their labels, so every class needs a labeled image.")
@@ -51,9 +51,9 @@ class ABC(Wrapper):
         self.register_buffer("keep", torch.tensor([rarest / count for count in problem.label_counts]))
 
     @property
-    def projector(self) -> nn.Module | None:
+    def projector(self) -> nn.Module | None:  # type: ignore[override]
         """What stands between features and head; it belongs to the wrapped method."""
-        return cast(nn.Module, self.host.projector) if self.feature == "embedding" else None
+        return self.host.projector if self.feature == "embedding" else None
 
     @property
     def net(self) -> nn.Module:  # type: ignore[override]

@@ -30,6 +30,7 @@ class CoMatch(Method):
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong", "strong"))
+    projector: ProjectorEnsemble
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ class IOMatch(Method):
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong"))
+    open_set = True
+    projector: ProjectorEnsemble
 
     def __init__(
         self,

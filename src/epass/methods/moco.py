@@ -27,6 +27,9 @@ class MoCo(Method):
     """
 
     views = Views(labeled=(), unlabeled=("crop", "crop"))
+    display_name = "MoCo"
+    pretraining = True
+    projector: ProjectorEnsemble
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ Around SimMatch or CoMatch with three projectors it is ShrinkMatch + EPASS.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,11 +17,20 @@ from ..parts.shrink import HeadNorm, Shrinking, shrink_loss
 from .shrinkmatch import ShrinkMatch
 
 
+@runtime_checkable
+class Thresholded(Protocol):
+    """A method whose mask compares the confidence with a threshold; a fixed one is a number."""
+
+    threshold: float | Tensor
+
+
 class Shrink(Wrapper):
     """What the wrapped method's own mask leaves out learns among fewer classes, with a head of its own.
 
     `threshold` and `weight` are those of the wrapped method, unless they are given.
     """
+
+    display_name = "Shrink"
 
     def __init__(
         self,
@@ -37,12 +46,12 @@ class Shrink(Wrapper):
         super().__init__(method)
         if isinstance(self.host, ShrinkMatch):
             raise InputError("ShrinkMatch shrinks its classes already: wrap another method.")
-        known = getattr(self.host, "threshold", None)
+        known = self.host.threshold if isinstance(self.host, Thresholded) else None
         if threshold is None and not isinstance(known, (int, float)):
             name = type(self.host).__name__
             raise InputError(f"{name} has no fixed threshold that shrunk classes could reach: give one, as threshold.")
         self.threshold = cast(float, known) if threshold is None else threshold
-        self.weight = float(getattr(self.host, "unlabeled_weight", 1.0)) if weight is None else weight
+        self.weight = self.host.unlabeled_weight if weight is None else weight
         self.shrinking = Shrinking(
             cast(int, method.net.num_features),
             problem.num_classes,

@@ -32,6 +32,7 @@ class SimMatch(Method):
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong"))
+    projector: ProjectorEnsemble
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Supervised training: plain cross-entropy, the lower bound on few labels and the upper bound on all of them."""
+"""Supervised training: plain cross-entropy, the lower bound."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..networks.classifier import predict_jointly
 class Supervised(Method):
     """Labels only: what every semi-supervised number is held against."""
 
+    display_name = "labels only"
     views = Views(labeled=("weak",), unlabeled=())
 
     def __init__(self, net: nn.Module, problem: Problem) -> None:
@@ -20,9 +21,3 @@ class Supervised(Method):
     def forward(self, batch: Batch) -> Outcome:
         (on_x,) = predict_jointly(self.net, *batch.labeled)
         return Outcome(losses={"labeled": F.cross_entropy(on_x.logits, batch.labels)})
-
-
-class FullySupervised(Supervised):
-    """Every label of the training set: what semi-supervised training hopes to reach."""
-
-    all_labels = True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from inspect import signature
+from inspect import isclass, isfunction, signature
 
 from torch import nn
 
 from ..errors import InputError, unknown
+from ..extensions import Kind, find, takes
 from .classifier import Classifier, NormalizedBackbone, Prediction, predict_jointly
 from .foreign import FOREIGN
 from .multi_head import MultiHead
@@ -49,16 +50,19 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "vit-base-patch16-96": partial(ViT, 96, 16, 768, 12, 12, drop_path=0.2),
     "vit-base-patch16-224": partial(ViT, 224, 16, 768, 12, 12, drop_path=0.2),
 }
+NETWORK = Kind(
+    "network",
+    lambda found: (isclass(found) or isfunction(found)) and takes(found, in_channels=3),
+    "a class or function of in_channels whose module has num_features",
+)
 
 
 def find_network(name: str) -> Callable[..., nn.Module]:
-    """What makes the backbone called `name`: one of ours, `timm:NAME` or `hf:NAME_OR_PATH`."""
+    """What makes the backbone called `name`: one of ours, `timm:NAME`, `hf:NAME_OR_PATH`, or one of yours."""
     library, _, theirs = name.partition(":")
     if library in FOREIGN and theirs:
         return partial(FOREIGN[library], theirs)
-    if name not in NETWORKS:
-        raise unknown("network", name, [*NETWORKS, *(f"{library}:NAME" for library in FOREIGN)])
-    return NETWORKS[name]
+    return find(name, NETWORK, NETWORKS, [f"{library}:NAME" for library in FOREIGN])
 
 
 def make_network(
@@ -75,7 +79,7 @@ def make_network(
         if argument not in open_arguments:
             raise unknown(f"argument of the {name} network:", argument, open_arguments)
     if weights == PUBLISHED:
-        if name in NETWORKS:
+        if name.partition(":")[0] not in FOREIGN:
             raise InputError(f"'{name}' comes without published weights: net.weights names a file of them.")
         return Classifier(backbone(True, in_channels=in_channels, **arguments), num_classes)
     made = backbone(in_channels=in_channels, **arguments)

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..evaluate import SCORES, Score
 from ..evaluate import score as compute_scores
 from ..evaluate.scores import duration
+from ..extensions import short
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
 from ..untrusted import printable
@@ -86,7 +87,7 @@ def _harmless(value: Any) -> Any:
 
 def data_name(recipe: Mapping[str, Any]) -> str:
     """The data set of a recipe; of a path only its end, because the rest is of no use elsewhere."""
-    name = str(recipe.get("data", {}).get("name", "unknown data"))
+    name = short(str(recipe.get("data", {}).get("name", "unknown data")))
     return Path(name).name or name
 
 

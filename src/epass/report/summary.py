@@ -9,35 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..extensions import short
 from ..runs import Run
 
-NAMES = {
-    "supervised": "labels only",
-    "pseudo_label": "Pseudo-Label",
-    "pi_model": "Pi-Model",
-    "mean_teacher": "Mean Teacher",
-    "vat": "VAT",
-    "mixmatch": "MixMatch",
-    "remixmatch": "ReMixMatch",
-    "uda": "UDA",
-    "fixmatch": "FixMatch",
-    "dash": "Dash",
-    "flexmatch": "FlexMatch",
-    "fixmatch_eman": "FixMatch-EMAN",
-    "comatch": "CoMatch",
-    "multihead": "Multi-Head Co-Training",
-    "adamatch": "AdaMatch",
-    "simmatch": "SimMatch",
-    "freematch": "FreeMatch",
-    "softmatch": "SoftMatch",
-    "simmatchv2": "SimMatchV2",
-    "shrinkmatch": "ShrinkMatch",
-    "iomatch": "IOMatch",
-    "fully_supervised": "all labels",
-    "abc": "ABC",
-    "shrink": "Shrink",
-    "moco": "MoCo",
-}
 LABELS_ONLY, ALL_LABELS = "supervised", "fully_supervised"
 # what tells the groups apart already, or changes nothing that is trained
 NOT_A_SETTING = ("format", "source", "seed", "method.name", "projector.size", "wrapper.name", "plan.report_every")
@@ -108,7 +82,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         Group(label, _method(members[0]), _projectors(members[0]), settings[id(members[0])], _by_seed(members))
         for label, members in together.items()
     ]
-    return sorted(groups, key=lambda group: (_place(group.method), group.method, group.projectors, group.label))
+    from ..methods import table_order
+
+    return sorted(groups, key=lambda group: (table_order(group.method), group.projectors, group.label))
 
 
 def spread_of(values: Iterable[float | None]) -> Spread | None:
@@ -130,6 +106,17 @@ def number(values: Mapping[str, Any] | None, *path: str) -> float | None:
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
 
 
+def display_name(name: str, run: Run | None = None) -> str:
+    """What tables call a method or wrapper of a recipe; a run says it of code that is not in the package."""
+    from ..methods import known_class  # here, because it takes torch
+
+    if (cls := known_class(name)) is not None:
+        return cls.display_name
+    names = (run.model or {}).get("names") if run is not None else None
+    written = names.get(name) if isinstance(names, Mapping) else None
+    return written if isinstance(written, str) else short(name)
+
+
 def _method(run: Run) -> str:
     return str(run.recipe.get("method", {}).get("name", "unknown method"))
 
@@ -139,10 +126,10 @@ def _projectors(run: Run) -> int:
 
 
 def _name(run: Run) -> str:
-    name = NAMES.get(_method(run), _method(run))
+    name = display_name(_method(run), run)
     name += f" + EPASS ({_projectors(run)})" if _projectors(run) > 1 else ""
     wrapper = run.recipe.get("wrapper", {}).get("name")
-    name += f" + {NAMES.get(wrapper, wrapper)}" if wrapper else ""
+    name += f" + {display_name(str(wrapper), run)}" if wrapper else ""
     return f"{name}, pre-trained" if run.recipe.get("start") else name
 
 
@@ -162,9 +149,3 @@ def _varies(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
 
 def _by_seed(runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: (seed_of(run), run.name)))
-
-
-def _place(method: str) -> int:
-    """Position in NAMES; methods it does not know come before the last one, all labels."""
-    order = [name for name in NAMES if name != ALL_LABELS]
-    return order.index(method) if method in order else len(order) + (method == ALL_LABELS)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..evaluate import SCORES
 from ..evaluate.bootstrap import T_QUANTILES, paired_interval
 from ..runs import Run
-from .summary import ALL_LABELS, LABELS_ONLY, NAMES, Group, number, seed_of
+from .summary import ALL_LABELS, LABELS_ONLY, Group, display_name, number, seed_of
 
 
 class Comparison(NamedTuple):
@@ -167,7 +167,7 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
 def _about_epass(groups: Sequence[Group]) -> list[str]:
     found = []
     for ours, plain in ((ours, plain) for ours in groups for plain in groups if _only_projectors_differ(ours, plain)):
-        name, (_, _, variant) = NAMES.get(ours.method, ours.method), ours.label.partition(" · ")
+        name, (_, _, variant) = display_name(ours.method, ours.runs[0]), ours.label.partition(" · ")
         facts = (
             f"with {ours.projectors} projectors{f' ({variant})' if variant else ''} it ends at {_percent(ours)} test "
             f"error against {_percent(plain)} with one"

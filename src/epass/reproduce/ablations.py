@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..recipe import Recipe
-from ..report.summary import NAMES
+from ..report.summary import display_name
 from ..report.table import cell
 from ..runs import Run
 from .scores import METRICS, measured, numbers
@@ -79,7 +79,7 @@ def ablation(
                 "scale": scale,
             }
         )
-        row = [NAMES[variant.method], str(value), f"{variant.paper:.1f}", cell(ACCURACY, last)]
+        row = [display_name(variant.method), str(value), f"{variant.paper:.1f}", cell(ACCURACY, last)]
         rows.append(row if odd else [*row, "–" if difference is None else f"{difference:+.2f}"])
     notes = [f"Paper: {table['setup']}. Ours: {dataset}, {scale:g} of the recipe's steps, tested after the last one."]
     notes += [f"Not comparable, so without differences (paper -> ours): {'; '.join(odd)}."] if odd else []

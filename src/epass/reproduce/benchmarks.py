@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import unknown
 from ..recipe import Recipe
 from ..recipes import builtin_recipes
-from ..report.summary import NAMES, Spread
+from ..report.summary import Spread, display_name
 from ..report.table import cell
 from .scores import METRICS, Results, counted_before, measured, numbers
 from .sheet import Cell, Sheet, paper_table
@@ -139,7 +139,7 @@ def on_other_data(trial: Trial, data: str) -> Trial:
 def row_title(row: str) -> str:
     """`simmatch+3+abc` for people."""
     method, *others = row.split("+")
-    return " + ".join([NAMES[method], *("EPASS" if word.isdigit() else NAMES[word] for word in others)])
+    return " + ".join([display_name(method), *("EPASS" if word.isdigit() else display_name(word) for word in others)])
 
 
 def choose(trials: Sequence[Trial], rows: Sequence[str], columns: Sequence[str]) -> list[Trial]:

@@ -125,7 +125,7 @@ class Feed:
         for name in names:
             # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
             draws = self.policies[name].draw(len(index) * world_size(), self.generator)
-            draws = type(draws)(*(value[mine] for value in draws))
+            draws = tuple(value[mine] for value in draws)
             views.append(self.render(self.policies[name], pixels, draws, self.mean, self.std))
         return tuple(views)
 
