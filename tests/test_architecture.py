@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "train": {"method", "parts.teacher", "machine.distributed"},
     "evaluate": set(),
     "runs": set(),
-    "report": {"runs", "evaluate", "extensions", "methods"},
+    "report": {"runs", "evaluate", "extensions", "methods", "recipe"},
     "check": {"data", "report"},
     "engine": CORE | {"check.leaks", "evaluate", "extensions", "recipe", "runs"},
     "loggers": {"train.loop"},
@@ -50,9 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
     "app": EDGE | {"check", "data", "evaluate", "methods", "networks", "parts", "reproduce", "train"},
-    "cli": EDGE
-    | {"app", "check", "data", "evaluate", "methods", "networks", "reproduce"}
-    | {"train.checkpoint", "train.loop", "train.window"},
+    "cli": {"app", "machine"},
     "studio": EDGE,
     "__main__": {"cli"},
 }
@@ -82,7 +80,7 @@ LIBRARIES: dict[str, set[str]] = {
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
     "app": {"torch", "numpy"},
-    "cli": {"typer", "rich", "torch", "numpy"},
+    "cli": {"typer", "rich"},
     "studio": {"numpy"},
     "__main__": set(),
 }
@@ -208,6 +206,13 @@ def truth_complaints(path: str, source: str) -> list[str]:
     return [f"{path}: a method may not look at the true classes of unlabeled images"] if seen else []
 
 
+def print_complaints(path: str, source: str) -> list[str]:
+    """What prints, although only the command line has a screen."""
+    nodes = [] if room_of(path) == "cli" else ast.walk(ast.parse(source))
+    found = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"]
+    return [f"{path}:{node.lineno}: '{room_of(path)}' may not print" for node in found]
+
+
 def recipe_complaints(name: str, recipe: Recipe) -> list[str]:
     return [] if recipe.source.strip() else [f"{name}: says no source"]
 
@@ -237,6 +242,18 @@ def test_a_step_never_waits_for_the_device(sources: dict[str, str]) -> None:
 
 def test_no_method_reads_the_truth(sources: dict[str, str]) -> None:
     assert [complaint for path, source in sources.items() for complaint in truth_complaints(path, source)] == []
+
+
+def test_only_the_command_line_prints(sources: dict[str, str]) -> None:
+    assert [complaint for path, source in sources.items() for complaint in print_complaints(path, source)] == []
+
+
+def test_the_application_is_imported_without_torch_and_without_a_screen() -> None:
+    modules = [f"epass.app.{path.stem}" for path in (PACKAGE / "app").glob("[!_]*.py")]
+    command = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'typer', 'rich'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert len(modules) > 10
+    assert result.stdout.split() == []
 
 
 def test_every_recipe_parses_and_names_its_source() -> None:
@@ -277,6 +294,9 @@ def test_the_core_imports_without_edge_libraries(module: str) -> None:
         ),
         ("engine/run.py", "from ..cli import main", "'engine' may not import 'cli.main'"),
         ("cli/train.py", "from epass import __version__", "'cli' may not import '__version__'"),
+        ("app/train.py", "from ..cli.screen import complain", "'app' may not import 'cli.screen.complain'"),
+        ("app/train.py", "def ask():\n    import rich", "'app' may not import the library 'rich'"),
+        ("cli/train.py", "from ..engine.run import run", "'cli' may not import 'engine.run.run'"),
         ("recipe.py", "from .engine.run import run", "'recipe' may not import 'engine.run.run'"),
         ("plugins/new.py", "", "the room 'plugins' is not in the table"),
     ],
@@ -336,6 +356,8 @@ def test_the_other_offences_are_found() -> None:
     assert name_complaints("data/helpers.py") == ["data/helpers.py: nothing is called 'helpers'"]
     assert name_complaints("core/feed.py") == ["core/feed.py: nothing is called 'core'"]
     assert truth_complaints("methods/new.py", "batch.unlabeled_truth")
+    assert print_complaints("app/new.py", "def ask():\n    print(1)") == ["app/new.py:2: 'app' may not print"]
+    assert print_complaints("cli/new.py", "print(1)") == []
     assert not truth_complaints("train/step.py", "batch.unlabeled_truth")
     tables = "\n".join(f"[{name}]" for name in ("data", "net", "method", "plan"))
     silent = parse_recipe(f"format = 1\nsource = ' '\n{tables}", "new")

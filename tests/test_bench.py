@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from epass.app.bench import bench_facts
 from epass.cli import main
-from epass.cli.bench import bench_facts
 from epass.engine import timing as bench
 from epass.engine.build import Experiment, build
 from epass.errors import InputError

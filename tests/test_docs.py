@@ -26,8 +26,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ import epass
 from epass import METHODS, NETWORKS, ProjectorEnsemble, extensions, load_run
 from epass.augment import make_policies
 from epass.cli import main
-from epass.cli.train import train as train_command
+from epass.cli.app import app as command_line
 from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import start_settings
 from epass.evaluate import SCORES
@@ -281,19 +280,8 @@ def test_the_code_of_a_page_runs(page: Path, home: Path) -> None:
     assert run_page(page.read_text("utf-8"), str(page), home) == []
 
 
-class InThisProcess(Executor):
-    """Stands in for the processes of the demo, each of which would load torch."""
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def submit(self, function: Callable[..., Any], /, *values: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*values, **named))
-        return future
-
-
 def test_the_demo_on_the_front_page_is_what_it_prints(home: Path) -> None:
-    with patch("epass.cli.demo.ProcessPoolExecutor", InThisProcess):
+    with patch("epass.app.demo.count_cores", lambda: 1):  # so that no process has to load torch again
         code, printed = execute("epass demo --steps 6", home)
     assert code == 0, printed
     (shown,) = [command for command in console_of(ROOT / "README.md") if command.line == "epass demo"]
@@ -397,7 +385,8 @@ def test_the_recipe_page_lists_every_key(name: str) -> None:
 
 
 def test_the_recipe_page_lists_every_flag() -> None:
-    flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(train_command).parameters}
+    (train,) = [entry.callback for entry in command_line.registered_commands if entry.callback.__name__ == "train"]
+    flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(train).parameters}
     flags = flags - {"--data", "--settings", "--start"} | {"DATA", "--set", "--from"}
     rows = table((DOCS / "recipes.md").read_text("utf-8"), "flag")
     assert {names_in(row[0])[0] for row in rows} == flags

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 
 from epass import METHODS, InputError, extensions, load_model, load_run, open_dataset, read_recipe, run
+from epass.app.contenders import parse_contenders
 from epass.augment import make_policies
 from epass.augment.policies import POLICIES, Weak
-from epass.cli.contenders import parse_contenders
 from epass.engine.build import check_recipe
 from epass.engine.models import method_class, with_located_code, wrapper_class
 from epass.networks import make_network
@@ -226,14 +226,14 @@ def test_a_process_for_each_device_knows_what_is_trusted(home: Path, tmp_path: P
     script = tmp_path / "two.py"
     script.write_text(
         "import sys\nfrom pathlib import Path\nfrom epass import open_dataset, read_recipe, trust\n"
-        "from epass.cli.workers import train_apart\n"
+        "from epass.app.workers import How, train_apart\n"
         "if __name__ == '__main__':\n"
         "    trust(sys.argv[1])\n"
         "    settings = {'method.name': sys.argv[1], 'method.threshold': None, 'plan.steps': 2, 'net.width': 2}\n"
         "    recipe = read_recipe('digits-fixmatch').with_settings(settings)\n"
         "    jobs = {Path('a'): recipe, Path('b'): recipe}\n"
-        "    ended = [news for news in train_apart(jobs, open_dataset('digits'), ['cpu', 'cpu']) if news.ended]\n"
-        "    print(sorted((news.folder.name, news.problem) for news in ended))\n"
+        "    told = train_apart(jobs, open_dataset('digits'), ['cpu', 'cpu'], How())\n"
+        "    print(sorted((update.folder.name, update.problem) for update in told if update.ended))\n"
     )
     command = [sys.executable, script, f"{home}/own.py:OwnMatch"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

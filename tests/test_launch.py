@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 
 from epass.cli.screen import screen
-from epass.cli.stopping import Stop, Terminated
 from epass.errors import InputError, PeerError
 from epass.machine import launch
 from epass.machine.launch import (
@@ -25,6 +24,7 @@ from epass.machine.launch import (
     lost_connection,
     restarts,
 )
+from epass.machine.signals import Stop, Terminated
 
 FACTS = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 

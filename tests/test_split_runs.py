@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from epass.cli.plan import plan_facts, result_facts
-from epass.cli.settings import Request, compose
+from epass.app.plan import plan_facts, result_facts
+from epass.app.request import Request, compose
 from epass.data import Dataset, concatenate, open_dataset
 from epass.engine import run as module
 from epass.engine.build import build, check_recipe, split_for
@@ -170,7 +170,7 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
     assert found.predictions.labels.tolist() == tested
     assert found.predictions.logits.shape == (len(tested), 6)
     assert parse_recipe((tmp_path / "run" / "recipe.toml").read_text(), "x") == recipe
-    facts = plan_facts(experiment, tmp_path, 0.1)
+    facts = plan_facts(experiment, tmp_path)
     assert facts["data"].startswith("digits, 6 known classes of 10, ")
     assert "validation" not in facts
     if method == "iomatch":  # what docs/methods/iomatch.md says about open-set scores
@@ -190,7 +190,7 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
 
 def test_the_plan_shows_every_part_and_every_class(tmp_path: Path, digits: Dataset) -> None:
     settings = {"data.head_labels": 8, "data.imbalance": 4.0, "data.validation": 0.25, "data.known_classes": [8, 9, 0]}
-    facts = plan_facts(build(TINY.with_settings(settings), CPU, digits), tmp_path, 0.1)
+    facts = plan_facts(build(TINY.with_settings(settings), CPU, digits), tmp_path)
     assert facts["labeled"] == "10 images: 0 6, 8 3, 9 1"
     assert facts["validation"] == "4 images, kept back from the labeled ones"
     assert list(facts).index("validation") == list(facts).index("test") - 1

@@ -13,6 +13,10 @@ class InputError(ValueError):
     """A mistake of the person at the keyboard: shown without a traceback, exit code 2."""
 
 
+class RunError(RuntimeError):
+    """A run that cannot go on, and what is left of it: shown without a traceback, exit code 1."""
+
+
 class PeerError(RuntimeError):
     """Another process of this run failed and says why: this one ends quietly."""
 

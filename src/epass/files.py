@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .errors import InputError
+
 
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """Write under a temporary name beside `path`, force it to disk, then rename."""
@@ -25,6 +27,12 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
             partial.unlink(missing_ok=True)
         raise
     force_to_disk(path.parent)  # the new name itself must survive a power cut
+
+
+def check_writable(path: Path) -> None:
+    """Refuse what cannot become a file, before anything is computed for it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(f"'{path}' cannot be written: name a file in a folder that exists.")
 
 
 @contextmanager

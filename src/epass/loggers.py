@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .errors import InputError, unknown
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .train.loop import Report
 
 Values = Mapping[str, float]
+R = TypeVar("R", bound="Report | None")
 
 
 class Logger(Protocol):
@@ -121,18 +122,17 @@ def make_loggers(names: Iterable[str]) -> list[Logger]:
     return loggers
 
 
-def logged(
-    reports: Iterable[Report], loggers: Sequence[Logger], folder: Path, settings: Mapping[str, Any]
-) -> Iterator[Report]:
-    """The reports, unchanged, while every logger hears of them too.
+def logged(reports: Iterable[R], loggers: Sequence[Logger], folder: Path, settings: Mapping[str, Any]) -> Iterator[R]:
+    """The reports, unchanged, while every logger hears of them too; a step without one is None.
 
     A logger that fails is named in a warning and left out from then on: a broken connection ends no training.
     """
     listening = [logger for logger in loggers if _works(logger, "start", folder, settings)]
     try:
         for report in reports:
-            values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
-            listening = [logger for logger in listening if _works(logger, "report", report.step, values)]
+            if report is not None:
+                values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
+                listening = [logger for logger in listening if _works(logger, "report", report.step, values)]
             yield report
     finally:
         for logger in listening:

@@ -15,10 +15,10 @@ import pytest
 from calling import Answer, Epass, call
 from sklearn import metrics
 
-from epass.cli.benchmarks import Asked, absent, find_data, obstacles
+from epass.app.cells import absent, find_data
 from epass.data import open_dataset
 from epass.recipe import read_recipe
-from epass.reproduce import read_benchmark
+from epass.reproduce import obstacles, read_benchmark
 from epass.reproduce.sheet import PAPER
 from epass.runs import load_run
 
@@ -262,6 +262,28 @@ def test_damaged_data_is_a_gap_and_not_the_end(made_up: Path, epass: Epass, tmp_
     assert cell["missing"].startswith(f"'{broken}' cannot be read")
 
 
+@pytest.mark.parametrize("content", ['{"last": ', '{"last": {}}'])
+def test_a_damaged_run_is_a_gap_and_not_the_end(
+    shown: tuple[Path, Answer], epass: Epass, tmp_path: Path, content: str
+) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(shown[0], out)
+    damaged = out / "tiny-40-uda-0" / "results.json"
+    damaged.write_text(content)
+    flags = ("--columns", "tiny-40", "--root", shown[0].parent / "data", "--out", out)
+
+    answer = epass("reproduce", "classic", *SHORT, *flags)
+
+    assert answer.code == 1
+    assert answer.err.startswith(f"Left out: '{damaged}' is damaged: ")
+    assert "Error: 1 of 3 runs are left out (tiny-40-uda-0); without their folders they start anew." in answer.err
+    rows = rows_of(out / "classic.csv")
+    assert rows["uda", "tiny-40"]["missing"].startswith(f"'{damaged}' is damaged: ")
+    assert rows["simmatch", "tiny-40"]["seeds"] == "1"
+    assert re.search(r"UDA +Tiny, 40 labels +9\.00 ± 0\.50 +damaged", answer.out)
+    assert damaged.read_text() == content
+
+
 def test_settings_go_to_every_run_and_end_the_comparison(made_up: Path, epass: Epass, tmp_path: Path) -> None:
     flags = ("--root", made_up / "data", "--only", "simmatch", "--columns", "tiny-40", "--out", tmp_path / "out")
     answer = epass("reproduce", "classic", *SHORT, *flags, "--set", "plan.labeled_batch=16", "--json")
@@ -364,10 +386,8 @@ def test_pretrained_weights_make_usb_comparable() -> None:
     table, recipe = read_benchmark("usb"), read_recipe("usb_eurosat-simmatch")
 
     def found(*settings: str, data: str | None = None) -> list[str]:
-        flags: dict[str, Any] = {"only": (), "columns": (), "seeds": 1, "scale": 1.0, "root": Path("data")}
-        asked = Asked(table="usb", data=data, settings=settings, out=None, device="cpu", **flags)
         given = dict(setting.split("=") for setting in settings)
-        return obstacles(table, asked, [recipe.with_settings(given)])
+        return obstacles(table, [recipe.with_settings(given)], instead=data, settings=given)
 
     assert found() == ["net.weights: set -> not set"]
     assert found("net.weights=file.pth") == []

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from calling import Answer, Epass, call
 
-from epass.cli.compare import compare
-from epass.cli.contenders import Contender, parse_contenders, parse_methods, recipes_for, settings_by_method
-from epass.cli.settings import Request, starting_recipe
-from epass.engine.build import takes_projector
+from epass.app.compare import compare
+from epass.app.contenders import Contender, parse_contenders, parse_methods, recipes_for, settings_by_method
+from epass.app.request import Request, starting_recipe
+from epass.engine.models import takes_projector
 from epass.errors import InputError
 from epass.evaluate import paired_interval
 from epass.method import Batch, Outcome
@@ -441,7 +441,7 @@ def test_recipes_with_other_networks_are_no_comparison(monkeypatch: pytest.Monke
         recipe = starting_recipe(request)
         return replace(recipe, net={"name": "small", "width": 8}) if request.method == "fixmatch" else recipe
 
-    monkeypatch.setattr("epass.cli.contenders.starting_recipe", uneven)
+    monkeypatch.setattr("epass.app.contenders.starting_recipe", uneven)
     with pytest.raises(
         InputError, match=r"^The recipes of 'supervised' and 'fixmatch' differ in net.width: not set -> 8: make"
     ):

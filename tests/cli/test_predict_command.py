@@ -12,7 +12,7 @@ from calling import Epass, Trained
 from numpy.typing import NDArray
 from PIL import Image
 
-from epass.cli.predict import Answer, as_csv, compare
+from epass.app.predict import Answer, as_csv, compare
 from epass.data import open_dataset
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from calling import Answer, Epass, call
 
-from epass.cli.reproduce import recipe_of
+from epass.app.cells import recipe_of
+from epass.app.reproduce import Asked
 from epass.networks import NETWORKS
-from epass.recipe import read_recipe
-from epass.reproduce import Variant, ablation, obstacles, paper_table, parameters, variants
+from epass.recipe import Recipe, read_recipe
+from epass.reproduce import Outcome, Trial, ablation_sheet, obstacles, on_other_data, parameters, read_benchmark
 from epass.reproduce.counts import count, counted
 from epass.reproduce.sheet import in_tex
-from epass.runs import Run, load_run
+from epass.runs import load_run
 
 SHORT = ("--scale", "0.005")  # 3 of 600 steps
 
@@ -32,9 +33,20 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answer]:
     return out, answer
 
 
-def run_with(error: float | None) -> Run:
-    results = None if error is None else {"last": {"error": error}, "best_on_test": {"error": error / 2}}
-    return Run(Path("none"), "made up", {}, {}, [], results, model=None, predictions=None)
+def results_with(error: float) -> dict[str, Any]:
+    return {"last": {"error": error}, "best_on_test": {"error": error / 2}}
+
+
+def trial_of(table: str, row: str, column: str) -> Trial:
+    (found,) = [t for t in read_benchmark(table).trials if (t.row, t.column.name) == (row, column)]
+    return found
+
+
+def recipe_on(trial: Trial, data: str, scale: float, seed: int) -> Recipe:
+    """The recipe of a cell on other data."""
+    trial = on_other_data(trial, data)
+    assert trial.recipe is not None
+    return recipe_of(trial, read_recipe(trial.recipe), seed, Asked("strategies", data=data, scale=scale))
 
 
 # Parameters
@@ -102,18 +114,18 @@ def test_a_file_in_the_place_of_the_folder_is_refused(epass: Epass, tmp_path: Pa
 
 
 def test_the_cells_are_those_of_the_paper() -> None:
-    projectors = {(v.method, v.projectors, v.combine): v.paper for v in variants(paper_table("projectors"))}
+    projectors = {trial.row: trial.paper for trial in read_benchmark("projectors").trials}
     assert len(projectors) == 8
-    assert projectors["simmatch", 3, "mean"] == 75.3
-    assert projectors["comatch", 1, "mean"] == 73.6
-    strategies = {(v.method, v.projectors, v.combine): v.paper for v in variants(paper_table("strategies"))}
+    assert projectors["simmatch+3"] == ["75.3"]
+    assert projectors["comatch"] == ["73.6"]
+    strategies = {(trial.row, trial.column.name): trial.paper for trial in read_benchmark("strategies").trials}
     assert len(strategies) == 6
-    assert strategies["simmatch", 3, "mean"] == 75.3
-    assert strategies["comatch", 3, "concat"] == 74.0
+    assert strategies["simmatch+3", "mean"] == ["75.3"]
+    assert strategies["comatch+3", "concat"] == ["74.0"]
 
 
 def test_a_recipe_is_the_data_sets_own_but_shorter() -> None:
-    recipe = recipe_of(Variant("comatch", 3, "concat", 0.0), "digits", 0.1, seed=7)
+    recipe = recipe_on(trial_of("strategies", "comatch+3", "concat"), "digits", 0.1, seed=7)
     own = read_recipe("digits-comatch")
     wanted = {"plan.steps": 60, "projector.size": 3, "projector.combine": "concat", "seed": 7}
     assert recipe == own.with_settings(wanted)
@@ -121,10 +133,10 @@ def test_a_recipe_is_the_data_sets_own_but_shorter() -> None:
 
 
 def test_data_without_recipes_takes_the_one_for_folders(tmp_path: Path) -> None:
-    variant = Variant("simmatch", 2, "mean", 0.0)
-    recipe = recipe_of(variant, str(tmp_path), 1.0, seed=0)
+    trial = trial_of("projectors", "simmatch+2", "10percent")
+    recipe = recipe_on(trial, str(tmp_path), 1.0, seed=0)
     assert recipe == read_recipe("folder-simmatch").with_settings({"data.name": str(tmp_path), "projector.size": 2})
-    assert recipe_of(variant, "folder", 1.0, seed=0).data["name"] == "folder"
+    assert recipe_on(trial, "folder", 1.0, seed=0).data["name"] == "folder"
 
 
 def test_every_run_is_in_its_folder(shown: tuple[Path, Answer]) -> None:
@@ -230,6 +242,33 @@ def test_a_stop_keeps_what_there_is(epass: Epass, tmp_path: Path, monkeypatch: p
         assert [row["seeds"] for row in csv.DictReader(file)] == ["1", "0", "0", "0", "0", "0"]
 
 
+def test_a_damaged_run_is_left_out_and_the_rest_goes_on(epass: Epass, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = ("reproduce", "strategies", "--scale", "0.0001", "--only", "simmatch+3", "--out", out)
+    assert epass(*line).code == 0
+    (out / "simmatch+3-sum-0" / "results.json").write_text('{"last": ')
+    (out / "simmatch+3-0" / "results.json").unlink()
+
+    answer = epass(*line)
+
+    assert answer.code == 1
+    left_out, end = answer.err.splitlines()
+    assert left_out.startswith(f"Left out: '{out}/simmatch+3-sum-0/results.json' is damaged")
+    assert end == ("Error: 1 of 3 runs are left out (simmatch+3-sum-0); without their folders they start anew.")
+    assert "1 run to train, 1 finished, 1 skipped" in answer.out
+    assert re.search(r"SimMatch +sum +74\.8 +–", answer.out)
+    assert re.search(r"SimMatch +mean +75\.3 +[0-9.]+", answer.out)
+
+
+def test_an_ablation_has_a_plan(epass: Epass, tmp_path: Path) -> None:
+    answer = epass("reproduce", "strategies", "--only", "comatch+3", "--columns", "concat", "--dry-run")
+
+    assert (answer.code, answer.err) == (0, "")
+    changes = r"projector\.combine=concat, projector\.size=3"
+    assert re.search(rf"comatch\+3 +concat +0 +digits-comatch +{changes} +600 +to train", answer.out)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -254,23 +293,28 @@ def test_what_cannot_work_is_refused_in_one_sentence(
 
 
 def test_only_the_papers_conditions_can_be_compared() -> None:
-    table = paper_table("projectors")
-    recipe = read_recipe("digits-simmatch").with_settings({"data.label_share": 0.1, "net.name": "resnet-50"})
-    assert obstacles(table, recipe, "imagenet", 1.0) == []
-    assert obstacles(table, recipe, "digits", 1.0) == ["data.name: imagenet -> digits"]
-    assert obstacles(table, recipe, "imagenet", 0.5) == ["scale: 1 -> 0.5"]
+    table = read_benchmark("projectors")
+    labels = {"data.name": "imagenet", "data.label_share": 0.1, "net.name": "resnet-50"}
+    recipe = read_recipe("digits-simmatch").with_settings(labels)
+    assert obstacles(table, [recipe], instead="imagenet") == []
+    digits = recipe.with_settings({"data.name": "digits"})
+    assert obstacles(table, [digits], instead="digits") == ["data.name: imagenet -> digits"]
+    assert obstacles(table, [recipe], scale=0.5) == ["scale: 1 -> 0.5"]
     fewer = recipe.with_settings({"data.label_share": None})
-    assert obstacles(table, fewer, "imagenet", 1.0) == ["data.label_share: 0.1 -> not set"]
-    assert len(obstacles(table, replace(recipe, net={"name": "small"}), "imagenet", 1.0)) == 1
+    assert obstacles(table, [fewer]) == ["data.label_share: 0.1 -> not set"]
+    assert len(obstacles(table, [replace(recipe, net={"name": "small"})])) == 1
+    longer = {"plan.lr": 1.0, "net.name": "resnet-50"}
+    assert obstacles(table, [recipe], settings=longer) == ["plan.lr: that of the recipe -> 1.0"]
 
 
 def test_a_difference_is_ours_less_the_papers() -> None:
-    table = paper_table("projectors")
-    three, four = Variant("simmatch", 3, "mean", 75.3), Variant("simmatch", 4, "mean", 75.2)
-    runs = {three: [run_with(0.25), run_with(0.26), run_with(None)], four: [run_with(None)]}
-    sheet = ablation(table, runs, [], dataset="imagenet", scale=1.0)
+    table = read_benchmark("projectors")
+    three, four = (trial_of("projectors", f"simmatch+{size}", "10percent") for size in (3, 4))
+    outcomes = {three: Outcome(None, [results_with(0.25), results_with(0.26)]), four: Outcome(None, [])}
+    sheet = ablation_sheet(table, outcomes, odd=[], instead="imagenet", scale=1.0)
     assert [cell["difference"] for cell in sheet.cells] == [pytest.approx(-0.8), None]
     assert [cell["seeds"] for cell in sheet.cells] == [2, 0]
+    assert [cell["projectors"] for cell in sheet.cells] == [3, 4]
     assert sheet.cells[0]["ours_best_on_test"] == pytest.approx(87.25)
     assert sheet.rows == [
         ["SimMatch", "3", "75.3", "74.50 ± 0.50", "-0.80"],

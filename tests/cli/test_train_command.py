@@ -31,6 +31,7 @@ def test_the_plan_comes_first(trained: Trained) -> None:
     assert "steps 6, each with 10 labeled + 20 unlabeled images" in lines
     assert "seen each labeled image 1.5 times, each unlabeled image 0.1 times" in lines
     assert f"run folder {trained.folder}" in lines
+    assert lines[-1].startswith("About ")  # how long it takes is told by the first steps
 
 
 def test_without_a_terminal_every_report_is_a_plain_line(trained: Trained) -> None:
@@ -200,10 +201,10 @@ def test_the_default_recipe_fits_data_and_method(epass: Epass, tmp_path: Path) -
 
 
 def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> float:
+    def full(*_: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("epass.engine.timing.seconds_per_step", full)
+    monkeypatch.setattr("epass.engine.build.Experiment.make_pipeline", full)
     answer = epass("train", "--recipe", "tiny.toml", "--out", "full")
 
     assert (answer.code, answer.out) == (2, "")

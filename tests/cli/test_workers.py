@@ -16,10 +16,10 @@ import torch
 from calling import Epass
 from rich.console import Console
 
-from epass.cli import compare
-from epass.cli.progress import overall
-from epass.cli.stopping import Stop
-from epass.cli.workers import News, describe_end, train_apart, train_here, work
+from epass.app.events import Progress
+from epass.app.flags import go_on
+from epass.app.workers import How, Order, Update, describe_end, train_apart, train_here, work
+from epass.cli.progress import ManyRuns
 from epass.data import open_dataset
 from epass.machine.device import all_devices
 from epass.recipe import Recipe, read_recipe
@@ -56,16 +56,17 @@ def test_a_run_that_fails_and_a_process_that_dies_do_not_stop_the_others(tmp_pat
         tmp_path / "diverging": recipe(**{"plan.lr": 1e38}),
         tmp_path / "good-1": recipe(1),
     }
-    told = list(train_apart(jobs, open_dataset("digits"), ["cpu", "cpu"]))
+    told = list(train_apart(jobs, open_dataset("digits"), ["cpu", "cpu"], How()))
 
-    ends = {news.folder.name: news.problem for news in told if news.ended}
+    ends = {update.folder.name: update.problem for update in told if update.ended}
     assert ends.keys() == {"good-0", "deadly", "diverging", "good-1"}
     assert (ends["good-0"], ends["deadly"], ends["good-1"]) == (None, "its process ended with exit code 9.", None)
     assert (ends["diverging"] or "").startswith("NotFiniteError: ")
-    steps = [news.step for news in told if news.folder.name == "good-1"]
+    assert [update.folder.name for update in told if update.lost] == ["deadly"]
+    steps = [update.step for update in told if update.folder.name == "good-1"]
     assert steps == [1, 2, 3, 3]
     alone = tmp_path / "alone"
-    assert [news.step for news in train_here({alone: recipe(1)}, open_dataset("digits"), torch.device("cpu"), Stop())]
+    assert list(train_here({alone: recipe(1)}, open_dataset("digits"), "cpu", How(), go_on))
     for name in ("model.safetensors", "predictions.npz"):
         assert (tmp_path / "good-1" / name).read_bytes() == (alone / name).read_bytes()
 
@@ -92,21 +93,21 @@ def test_whoever_is_left_alone_stops_with_a_checkpoint(tmp_path: Path) -> None:
 
     class Deaf:
         def __init__(self) -> None:
-            self.sent: list[News] = []
+            self.sent: list[Update] = []
 
         def recv(self) -> tuple[Path, Recipe]:
             return tmp_path / "run", recipe()
 
-        def send(self, news: News) -> None:
-            self.sent.append(news)
+        def send(self, update: Update) -> None:
+            self.sent.append(update)
             raise BrokenPipeError
 
     deaf, threads = Deaf(), torch.get_num_threads()
     try:
-        work(deaf, "cpu", pickle.dumps(open_dataset("digits")), 1)  # type: ignore[arg-type]
+        work(deaf, "cpu", Order(pickle.dumps(open_dataset("digits")), How(), 1))  # type: ignore[arg-type]
     finally:
         torch.set_num_threads(threads)
-    assert [news.step for news in deaf.sent] == [1]
+    assert [update.step for update in deaf.sent] == [1]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001.safetensors"]
 
 
@@ -115,7 +116,7 @@ def test_warnings_of_a_worker_are_told(tmp_path: Path, monkeypatch: pytest.Monke
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("more slowly", stacklevel=1)
-        return iter([News(next(iter(jobs)), "cpu", ended=True)])
+        return iter([Update(next(iter(jobs)), "cpu", ended=True)])
 
     sent, jobs = [], iter([(tmp_path, None)])
 
@@ -124,10 +125,10 @@ def test_warnings_of_a_worker_are_told(tmp_path: Path, monkeypatch: pytest.Monke
             return job
         raise EOFError
 
-    monkeypatch.setattr("epass.cli.workers.train_here", warning_run)
+    monkeypatch.setattr("epass.app.workers.train_here", warning_run)
     monkeypatch.setattr("torch.set_num_threads", lambda number: None)
-    work(SimpleNamespace(recv=receive, send=sent.append), "cpu", b"N.", 1)  # type: ignore[arg-type]
-    assert sent == [News(tmp_path, "cpu", warning="more slowly"), News(tmp_path, "cpu", ended=True)]
+    work(SimpleNamespace(recv=receive, send=sent.append), "cpu", Order(b"N.", How(), 1))  # type: ignore[arg-type]
+    assert sent == [Update(tmp_path, "cpu", warning="more slowly"), Update(tmp_path, "cpu", ended=True)]
 
 
 def test_why_a_process_went_away() -> None:
@@ -136,20 +137,20 @@ def test_why_a_process_went_away() -> None:
 
 
 def test_each_device_has_a_line_of_its_own_below_that_of_all() -> None:
-    jobs = {Path("a-0"): recipe(), Path("b-0"): recipe(), Path("c-0"): recipe()}
-    console = Console(file=io.StringIO(), force_terminal=True, width=60)
-    with overall(console) as bar:
-        overview = compare.Overview(bar, jobs, kept=[Path("c-0")])
-        for news in (
-            News(Path("a-0"), "cuda:0", 1),
-            News(Path("b-0"), "cuda:1", 2),
-            News(Path("b-0"), "cuda:1", warning="slow"),
-        ):
-            overview.update(news, apart=True)
-        assert [(task.description, task.completed, task.total) for task in bar.tasks] == [
-            ("training", 6, 9),
-            ("cuda:0: a-0", 1, 3),
-            ("cuda:1: b-0", 2, 3),
-        ]
-        overview.update(News(Path("a-0"), "cuda:0", ended=True, problem="broken"), apart=True)
-        assert (bar.tasks[0].completed, bar.tasks[1].completed) == (8, 3)
+    bars = ManyRuns(Console(file=io.StringIO(), force_terminal=True, width=60))
+    for event in (
+        Progress(0, 3, run="a-0"),
+        Progress(0, 3, run="b-0"),
+        Progress(3, 3, run="c-0"),  # was there
+        Progress(1, 3, run="a-0", place="cuda:0"),
+        Progress(2, 3, run="b-0", place="cuda:1"),
+    ):
+        bars.draw(event)
+    assert [(task.description, task.completed, task.total) for task in bars.bar.tasks] == [
+        ("training", 6, 9),
+        ("cuda:0: a-0", 1, 3),
+        ("cuda:1: b-0", 2, 3),
+    ]
+    bars.draw(Progress(3, 3, run="a-0", place="cuda:0"))
+    assert (bars.bar.tasks[0].completed, bars.bar.tasks[1].completed) == (8, 3)
+    bars.stop()

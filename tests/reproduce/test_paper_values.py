@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from epass.cli.benchmarks import Asked, recipe_of
-from epass.cli.reproduce import BENCHMARKS
+from epass.app.cells import recipe_of
+from epass.app.reproduce import BENCHMARKS, Asked
 from epass.engine.build import check_recipe
 from epass.methods import WRAPPERS
 from epass.recipe import read_recipe
@@ -58,8 +58,7 @@ PRINTED = {
 
 
 def asked(table: str, **others: object) -> Asked:
-    flags = {"data": None, "scale": 1.0, "settings": (), "seeds": 1, "root": Path("data"), "only": (), "columns": ()}
-    return Asked(table=table, out=None, device="cpu", **(flags | others))  # type: ignore[arg-type]
+    return Asked(table, **others)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("table", BENCHMARKS)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Notice:
     """A sentence that somebody may want to know."""
 
     sentence: str
+    run: str = ""  # which one it is about, where there are several
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,23 @@ class Caution:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A heading, and below it facts by name, or lines."""
+
+    title: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of cells under heads."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
+    title: str = ""
+    notes: Sequence[str] = ()  # sentences that the cells cannot be understood without
+    several_lines: bool = False  # in a cell, which only the package itself may write
 
 
 @dataclass(frozen=True)
@@ -60,13 +75,14 @@ class Result:
 
     title: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)  # for people
-    values: Mapping[str, Any] = field(default_factory=dict)  # for programs, in JSON's own types
+    values: Any = field(default_factory=dict)  # for programs, in JSON's own types
     files: Mapping[str, Path] = field(default_factory=dict)  # what was written, by what it is
     following: str = ""  # the command that people type next
     complaint: str = ""  # why this is not all that was asked for, if it is not; a command then ends with exit code 1
+    partial: bool = False  # the same where other events have said it already
 
 
-Event = Plan | Progress | Notice | Caution | Table | Result
+Event = Plan | Progress | Notice | Caution | Section | Table | Result
 
 
 class Work:
@@ -99,3 +115,24 @@ def work(function: Callable[P, Iterator[Event]]) -> Callable[P, Work]:
         return Work(function(*args, **kwargs), function.__name__)
 
     return begin
+
+
+def with_arguments_of(cls: Callable[P, T]) -> Callable[[Callable[[T], Iterator[Event]]], Callable[P, Work]]:
+    """Let a generator of events that takes one dataclass be called with the fields of it, and return `Work`.
+
+    So functions that share arguments share a base class, and each argument is written down once.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    known = inspect.signature(cls).parameters.values()
+    arguments = [argument.replace(annotation=hints[argument.name]) for argument in known]
+
+    def decorate(function: Callable[[T], Iterator[Event]]) -> Callable[P, Work]:
+        @wraps(function)
+        def begin(*args: P.args, **kwargs: P.kwargs) -> Work:
+            return Work(function(cls(*args, **kwargs)), function.__name__)
+
+        begin.__signature__ = inspect.Signature(arguments, return_annotation=Work)  # type: ignore[attr-defined]
+        begin.__annotations__ = {argument.name: argument.annotation for argument in arguments}
+        return begin
+
+    return decorate

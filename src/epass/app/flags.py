@@ -6,8 +6,9 @@ The arguments of an application function that carry a `Flag` are what a command 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +27,35 @@ class Flag:
 
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
 
+DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
+EVENLY = "How many images keep their label, equally many of every class."
+
+Images = str | PathLike[str]  # the name of a data set or a path, as it was said: '' is not the folder that we are in
 Run = Annotated[str | Path, Flag("The folder of a finished run.", metavar="RUN")]
+Data = Annotated[
+    str | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
+]
+Labels = Annotated[int | None, Flag(EVENLY, WHAT)]
+Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD)]
+Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
+Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
+Start = Annotated[str | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
+Net = Annotated[str | None, Flag("See 'epass networks'.", WHAT)]
+ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
+Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
+Seed = Annotated[int | None, Flag("Decides the labeled images, the weights and the batches.", WHAT)]
+AllowLeak = Annotated[bool, Flag("Train although test images are among the labeled ones.", WHAT)]
+Steps = Annotated[int | None, Flag("Optimization steps.", HOW_LONG)]
+Budget = Annotated[str | None, Flag("As many steps as fit into 90s, 10m or 1.5h.", HOW_LONG)]
+Out = Annotated[str | Path | None, Flag("The run folder.", WHERE, default="runs/DATA-METHOD-SEED")]
 Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE)]
+Resume = Annotated[bool, Flag("Continue the run in the folder, or start it.", WHERE)]
+Force = Annotated[bool, Flag("Throw away the run in the folder.", WHERE)]
+Log = Annotated[Sequence[str], Flag("Also report to tensorboard, wandb or mlflow; may be given twice.", WHERE)]
+FromRecipe = Annotated[str | None, Flag("A name from 'epass recipes' or a .toml file.", RECIPE)]
+Settings = Annotated[
+    Sequence[str], Flag("Any key of a recipe: method.threshold=0.9", RECIPE, name="--set", metavar="KEY=VALUE")
+]
 Trust = Annotated[
     list[str] | None,
     Flag(
@@ -39,6 +67,7 @@ Trust = Annotated[
 
 Stop = Callable[[], None]  # called between steps; what it raises ends the work
 Reading = Callable[[int, int], None]  # told (images done, images in all) while images are decoded
+Fetching = Callable[[str, int, int | None], None]  # told (file, bytes so far, bytes in all) while files are downloaded
 
 
 def go_on() -> None:

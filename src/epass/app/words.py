@@ -17,9 +17,22 @@ def percent(share: float, digits: int = 2) -> str:
 
 def count_images(count: int) -> str:
     """A number of images."""
-    return f"{count:,} image{'s' * (count != 1)}"
+    return counted(count, "image")
 
 
 def times(count: float) -> str:
     """How often; less than ten times with a decimal."""
     return f"{count:,.0f} times" if count >= 10 else f"{count:.1f} times"
+
+
+def file_size(count: int) -> str:
+    """Bytes in the largest fitting unit."""
+    if count < 1000:
+        return f"{count} byte{'s' * (count != 1)}"
+    power = min((len(str(count)) - 1) // 3, 4)
+    return f"{count / 1000**power:.1f} {' kMGT'[power]}B"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {thing}{'s' * (count != 1)}"

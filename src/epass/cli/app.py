@@ -9,23 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
+from ..app.bench import bench
+from ..app.check import check
+from ..app.compare import compare
+from ..app.demo import demo
+from ..app.download import download
 from ..app.evaluate import evaluate
-from ..errors import InputError
+from ..app.listing import datasets, methods, networks, recipes
+from ..app.predict import predict
+from ..app.report import report
+from ..app.reproduce import ABLATIONS, BENCHMARKS, SKIPPING, parameters, reproduce
+from ..app.train import pretrain, train
+from ..errors import InputError, RunError
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
-from .bench import bench
-from .check import check
-from .compare import COMPARISONS, compare
-from .demo import demo
-from .download import download
+from .devices import on_devices
+from .examples import examples
 from .expose import expose
-from .listings import datasets, methods, networks, recipes
-from .predict import predict
-from .pretrain import pretrain
-from .report import report
-from .reproduce import app as reproduce
 from .screen import complain
-from .train import train
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -39,6 +40,39 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]epass predict runs/photos-simmatch-0 new/[/]       the classes of new images"""
 
+COMPARISONS = """[bold]Examples[/]
+
+[cyan]epass compare digits --methods all[/]                        every method
+
+[cyan]epass compare digits --methods simmatch,simmatch+3[/]        +3: EPASS
+
+[cyan]epass compare digits --projectors 1,3 --strategies mean,concat[/]   a grid
+
+[cyan]epass compare photos/ --labels 100 --seeds 5[/]              your images
+
+[bold]What it shows[/]
+
+Mean ± standard deviation over seeds of the test error at the last step, at the
+step that validation images select (with --set data.validation=0.2) and at the
+best step on test, as papers report; then the differences to labels only, and of
+EPASS to one projector, with 95 % intervals that resample seeds and test images;
+and one sentence each: did the unlabeled images help, did EPASS, by how much, is
+it more than noise.
+
+[bold]What it writes[/]
+
+OUT/table.md and OUT/report.html for people, OUT/results.csv with one line per
+run and OUT/comparison.json for programs, and for each run an ordinary run
+folder OUT/METHOD-SEED. Stop it whenever you like: the same command
+goes on where it was."""
+
+tables = typer.Typer(no_args_is_help=True, help="Fill a table of the paper: its numbers, ours, and the difference.")
+tables.command()(expose(parameters))
+for table, summary in ABLATIONS.items():
+    tables.command(table)(expose(reproduce, summary, table=table, root="data"))  # the data set is always named
+for table, summary in BENCHMARKS.items():
+    tables.command(table)(expose(reproduce, f"{summary}\n\n{SKIPPING}", table=table))
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -47,19 +81,19 @@ app = typer.Typer(
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel="Work")(demo)
-app.command(rich_help_panel="Work")(check)
-app.command(rich_help_panel="Work")(train)
-app.command(rich_help_panel="Work")(pretrain)
-app.command(rich_help_panel="Work", epilog=COMPARISONS)(compare)
-app.add_typer(reproduce, name="reproduce", rich_help_panel="Work")
+app.command(rich_help_panel="Work")(expose(demo))
+app.command(rich_help_panel="Work", epilog=examples("check"))(expose(check))
+app.command(rich_help_panel="Work")(on_devices(expose(train)))
+app.command(rich_help_panel="Work")(on_devices(expose(pretrain)))
+app.command(rich_help_panel="Work", epilog=COMPARISONS)(expose(compare))
+app.add_typer(tables, name="reproduce", rich_help_panel="Work")
 app.command(rich_help_panel="Work")(expose(evaluate))
-app.command(rich_help_panel="Work")(predict)
-app.command(rich_help_panel="Work")(report)
-app.command(rich_help_panel="Work")(bench)
-app.command(rich_help_panel="Work")(download)
+app.command(rich_help_panel="Work", epilog=examples("predict"))(expose(predict))
+app.command(rich_help_panel="Work", epilog=examples("report"))(expose(report))
+app.command(rich_help_panel="Work", epilog=examples("bench"))(expose(bench))
+app.command(rich_help_panel="Work", epilog=examples("download"))(expose(download))
 for listing in (methods, networks, datasets, recipes):
-    app.command(rich_help_panel="What there is")(listing)
+    app.command(rich_help_panel="What there is")(expose(listing))
 
 
 def show_version(asked: bool) -> None:
@@ -89,6 +123,10 @@ def main() -> None:
             if is_first_process() or has_joined():  # before they meet, all see the same mistake
                 complain(str(problem))
             sys.exit(2)
+        except RunError as problem:
+            if is_first_process():
+                complain(str(problem))
+            sys.exit(1)
         except OSError as problem:  # a full disk, a folder that may not be written
             if problem.filename is None or problem.strerror is None:
                 raise

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from ..app.events import Work
-from ..app.flags import Flag
+from ..app.flags import Flag, Images
 from .show import show
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
-def expose(function: Callable[..., Work]) -> Callable[..., None]:
-    """What typer makes a command of: it calls the function and shows what happens."""
+def expose(function: Callable[..., Work], about: str | None = None, **decided: Any) -> Callable[..., None]:
+    """What typer makes a command of: it calls the function and shows what happens.
+
+    What is `decided` here cannot be said; `about` then is what the command does.
+    """
     hints = get_type_hints(function, include_extras=True)
-    parameters = [p for p in inspect.signature(function).parameters.values() if flag_of(hints[p.name]) is not None]
+    known = inspect.signature(function).parameters.values()
+    parameters = [p for p in known if p.name not in decided and flag_of(hints[p.name]) is not None]
 
     def command(json: bool, **said: Any) -> None:
-        show(function, said, as_json=json)
+        show(function, {**said, **decided}, as_json=json)
 
     spoken = [as_option(parameter, hints[parameter.name]) for parameter in parameters]
     asked = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JSON)
     command.__signature__ = inspect.Signature([*spoken, asked])  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*spoken, asked)}
-    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__name__, command.__doc__ = function.__name__, about or function.__doc__
     return command
 
 
@@ -55,5 +59,6 @@ def as_option(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
 
 
 def typed(kind: Any) -> Any:
-    """The type that a text of the command line becomes: where Python takes a text or a path, a path."""
-    return {str | Path: Path, str | Path | None: Path | None}.get(kind, kind)
+    """The type that a text of the command line becomes: where Python takes a text or a path, mostly a path."""
+    paths = {str | Path: Path, str | Path | None: Path | None, str | Path | list[str | Path]: list[Path]}
+    return {**paths, Images: str, Images | None: str | None, Sequence[str]: list[str]}.get(kind, kind)

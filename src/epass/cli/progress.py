@@ -2,70 +2,96 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from rich import filesize
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
-    Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.progress import Progress as Bar
 from rich.text import Text
 
-from ..app.words import percent
-
-if TYPE_CHECKING:
-    from ..train.loop import Report
-
-Watch = Callable[["Report"], None]
+from ..app.events import Progress
+from ..app.words import file_size, percent
 
 
-@contextmanager
-def watching(console: Console, steps: int, seconds_per_step: float) -> Iterator[Watch]:
-    """Yields what is to be called with every report."""
-    clock = Clock(steps, seconds_per_step)
-    if not console.is_terminal:
+class Watch:
+    """How far one run or many are. Away from a terminal, only the reports of one run are shown, in a line each."""
 
-        def write(report: Report) -> None:
-            left = clock.time_left(report.step)
-            console.print(Text(f"step {report.step}/{steps}  {describe(report.values)}  ETA {left}"), soft_wrap=True)
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars: OneRun | ManyRuns | None = None
 
-        yield write
-        return
+    def show(self, event: Progress) -> None:
+        """Show what an event says."""
+        if self.console.is_terminal:
+            if self.bars is None:
+                self.bars = ManyRuns(self.console) if event.run else OneRun(self.console, event.steps)
+            self.bars.draw(event)
+        elif event.values and not event.run:
+            words = f"step {event.step}/{event.steps}  {describe(event.values)}  ETA {clock(event.seconds_left)}"
+            self.console.print(Text(words), soft_wrap=True)
 
-    bar = Progress(TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("ETA {task.fields[left]}"))
-    task = bar.add_task("", total=steps, left=clock.time_left(0))
-    tested: dict[str, float] = {}  # tests are rarer than reports: the last one stays in sight
-    with Live(Group(bar), console=console, refresh_per_second=4) as live:
-
-        def draw(report: Report) -> None:
-            tested.update({name: value for name, value in report.values.items() if name == "test_error"})
-            bar.update(task, completed=report.step, left=clock.time_left(report.step))
-            live.update(Group(bar, Text(describe({**report.values, **tested}))))
-
-        yield draw
+    def stop(self) -> None:
+        """Leave the screen to others."""
+        if self.bars is not None:
+            self.bars.stop()
+        self.bars = None
 
 
-def overall(console: Console) -> Progress:
-    """A bar over the steps of many runs; nothing to see unless this is a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(None),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+class OneRun:
+    """A bar over the steps, and below it what the last report said."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("ETA {task.fields[left]}")
+        self.bar = Bar(*columns)
+        self.task = self.bar.add_task("", total=steps, left=clock(None))
+        self.tested: dict[str, float] = {}  # tests are rarer than reports: the last one stays in sight
+        self.live = Live(Group(self.bar), console=console, refresh_per_second=4)
+        self.live.start()
+
+    def draw(self, event: Progress) -> None:
+        self.bar.update(self.task, completed=event.step, left=clock(event.seconds_left))
+        if event.values:
+            self.tested |= {name: value for name, value in event.values.items() if name == "test_error"}
+            self.live.update(Group(self.bar, Text(describe({**event.values, **self.tested}))))
+
+    def stop(self) -> None:
+        self.live.stop()
+
+
+class ManyRuns:
+    """A bar over the steps of all runs and, where several devices train, one for the run of each."""
+
+    def __init__(self, console: Console) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.percentage:.0f} %")
+        self.bar = Bar(*columns, TimeElapsedColumn(), console=console, transient=True)
+        self.all = self.bar.add_task("training")
+        self.runs: dict[str, Progress] = {}
+        self.places: dict[str, TaskID] = {}
+        self.bar.start()
+
+    def draw(self, event: Progress) -> None:
+        self.runs[event.run] = event
+        runs = self.runs.values()
+        self.bar.update(self.all, completed=sum(run.step for run in runs), total=sum(run.steps for run in runs))
+        if event.place:
+            if event.place not in self.places:
+                self.places[event.place] = self.bar.add_task("")
+            text = f"{event.place}: {event.run}"
+            self.bar.update(self.places[event.place], description=text, completed=event.step, total=event.steps)
+
+    def stop(self) -> None:
+        self.bar.stop()
 
 
 @contextmanager
@@ -74,10 +100,19 @@ def reading(console: Console) -> Iterator[Callable[[int, int], None] | None]:
     if not console.is_terminal:
         yield None
         return
-    columns = TextColumn("reading images"), MofNCompleteColumn(), BarColumn(None)
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    bar = Bar(TextColumn("reading images"), MofNCompleteColumn(), BarColumn(None), console=console, transient=True)
+    task = bar.add_task("", total=None)
+
+    def draw(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        bar.start()
+        if done == total:
+            bar.stop()  # a console shows one live display at a time, and others follow
+
+    try:
+        yield draw
+    finally:
+        bar.stop()
 
 
 @contextmanager
@@ -87,14 +122,14 @@ def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], N
 
         def write(file: str, done: int, total: int | None) -> None:
             if done == total:
-                console.print(Text(f"{file}  {filesize.decimal(done)}"), soft_wrap=True)
+                console.print(Text(f"{file}  {file_size(done)}"), soft_wrap=True)
 
         yield write
         return
 
     tasks: dict[str, TaskID] = {}
     columns = TextColumn("{task.description}"), BarColumn(None), DownloadColumn(), TransferSpeedColumn(), "ETA"
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+    with Bar(*columns, TimeRemainingColumn(), console=console) as bar:
 
         def draw(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
@@ -104,25 +139,16 @@ def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], N
         yield draw
 
 
-class Clock:
-    """The time left: from an estimate at first, then from the reports of this process, which may start anywhere."""
-
-    def __init__(self, steps: int, seconds_per_step: float) -> None:
-        self.steps, self.seconds_per_step = steps, seconds_per_step
-        self.first: tuple[int, float] | None = None  # report: step, time
-
-    def time_left(self, step: int) -> str:
-        now = time.perf_counter()
-        if step and self.first is None:
-            self.first = step, now
-        elif self.first is not None and step > self.first[0]:
-            self.seconds_per_step = (now - self.first[1]) / (step - self.first[0])
-        minutes, seconds = divmod(round((self.steps - step) * self.seconds_per_step), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def clock(seconds: float | None) -> str:
+    """The time left as a clock shows it."""
+    if seconds is None:
+        return "unknown"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def describe(values: dict[str, float]) -> str:
+def describe(values: Mapping[str, float]) -> str:
     """The numbers of a report that tell whether it is going well."""
     parts = [f"{name.removeprefix('loss_')} {value:.3f}" for name, value in values.items() if name.startswith("loss_")]
     words = [f"loss {values['loss']:.3f}" + (f" ({', '.join(parts)})" if len(parts) > 1 else "")]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..check import leaks
-from ..data import Dataset, concatenate, split_text
+from ..data import Dataset, Split, concatenate, split_text
 from ..errors import InputError
 from ..evaluate import open_set_accuracy, score
 from ..machine.device import choose_device
@@ -61,22 +61,22 @@ def run(
     experiment, home = build(with_located_code(recipe), place, dataset), RunFolder(folder)
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
     if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
-        refuse_leaks(experiment)
+        refuse_leaks(recipe, experiment.split)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
     with closing(steps):
         yield from (report for report in steps if report is not None)
 
 
-def refuse_leaks(experiment: Experiment) -> None:
+def refuse_leaks(recipe: Recipe, split: Split) -> None:
     """Test images that are trained on with their labels would make the result too good."""
-    found = leaks(experiment.split)
+    found = leaks(split)
     if found:
-        data = experiment.recipe.data
-        command = ["epass", "check", str(data["name"]), "--seed", str(experiment.recipe.seed)]
+        data = recipe.data
+        command = ["epass", "check", str(data["name"]), "--seed", str(recipe.seed)]
         for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
             command += [flag, str(data[key])] if key in data else []
         raise InputError(
-            f"{len(found):,} of {len(experiment.split.test):,} test images are among the labeled ones: remove them "
+            f"{len(found):,} of {len(split.test):,} test images are among the labeled ones: remove them "
             f"(see {shlex.join(command)}) or train all the same with --allow-leak."
         )
 

@@ -21,6 +21,11 @@ def prepare_cpu() -> None:
     keep_freed_memory()
 
 
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def keep_freed_memory() -> bool:
     """Let glibc keep the memory of activations, which every step frees and takes again; whether it could be told."""
     if platform.libc_ver()[0] != "glibc":

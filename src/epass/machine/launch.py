@@ -18,6 +18,7 @@ from ..errors import InputError, PeerError
 TIMEOUT = timedelta(minutes=30)  # a process that is dead is noticed at once; this is for one that hangs
 GRACE = 20.0  # seconds that the others have to end by themselves when one has failed
 LOST = 75  # the exit code of a process that ends because another one did
+DEVICES = "EPASS_DEVICES"  # in the environment: how many processes `--devices` asked for
 
 
 def is_one_of_several() -> bool:
@@ -33,6 +34,11 @@ def is_first_process() -> bool:
 def restarts() -> int:
     """How often torchrun started the same command line again after a process died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if is_one_of_several() else 0
+
+
+def devices_asked() -> int | None:
+    """What `--devices` said where it started this process."""
+    return int(os.environ[DEVICES]) if is_one_of_several() and DEVICES in os.environ else None
 
 
 def has_joined() -> bool:
@@ -113,6 +119,7 @@ def start_processes(count: int, device: str) -> list[int]:
         "TORCHELASTIC_RESTART_COUNT": "0",
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
+        DEVICES: str(count),
     }
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count))}
     processes = [
@@ -163,6 +170,15 @@ def first_failure(codes: Sequence[int]) -> tuple[int, int]:
     """The process that made a run fail, or the first one, and its exit code: not one that only lost the others."""
     failed = [(number, code) for number, code in enumerate(codes) if code]
     return min(failed, key=lambda found: (found[1] == LOST, found[0]), default=(0, 0))
+
+
+def run_together(count: int, device: str) -> tuple[int, str]:
+    """Have this command line carried out by several processes; the exit code, and who was ended by a signal."""
+    number, code = first_failure(start_processes(count, device))
+    if code >= 0:
+        return code, ""
+    name = signal.Signals(-code).name
+    return 128 - code, f"process {number} was ended by {name}; the same command with --resume goes on."
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from .card import data_name, write_card
 from .collapse import warnings_of
 from .figures import write_figures
 from .page import write_page
+from .readable import sort_out
 from .summary import Group, Spread, group_runs
 from .table import (
     DIFFERENCE_HEADS,
@@ -25,6 +26,7 @@ __all__ = [
     "data_name",
     "difference_rows",
     "group_runs",
+    "sort_out",
     "table_heads",
     "table_rows",
     "verdict",

@@ -1,7 +1,17 @@
 """The paper's tables beside ours: its numbers are data, in paper/*.toml; ours are counted or come from run folders."""
 
-from .ablations import Variant, ablation, obstacles, variants
-from .benchmarks import Benchmark, Gap, Outcome, Trial, benchmark_sheet, choose, on_other_data, read_benchmark
+from .ablations import ablation_sheet
+from .benchmarks import (
+    Benchmark,
+    Gap,
+    Outcome,
+    Trial,
+    benchmark_sheet,
+    choose,
+    obstacles,
+    on_other_data,
+    read_benchmark,
+)
 from .counts import parameters
 from .sheet import Sheet, paper_table
 
@@ -11,8 +21,7 @@ __all__ = [
     "Outcome",
     "Sheet",
     "Trial",
-    "Variant",
-    "ablation",
+    "ablation_sheet",
     "benchmark_sheet",
     "choose",
     "obstacles",
@@ -20,5 +29,4 @@ __all__ = [
     "paper_table",
     "parameters",
     "read_benchmark",
-    "variants",
 ]

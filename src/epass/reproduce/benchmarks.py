@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import unknown
 from ..recipe import Recipe
 from ..recipes import builtin_recipes
+from ..report.card import data_name
 from ..report.summary import Spread, display_name
 from ..report.table import cell
 from .scores import METRICS, Results, counted_before, measured, numbers
@@ -25,6 +26,7 @@ class Column:
     data: str  # as `epass download` calls it
     recipes: Sequence[str]  # families; the first one that has the method
     settings: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = "{column}-{row}"  # of a run, before the seed; `epass compare` calls those of the ablations alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return f"{self.column.name}-{self.row}"
+        return self.column.folder.format(column=self.column.name, row=self.row)
 
     @property
     def method(self) -> str:
@@ -72,6 +74,14 @@ class Benchmark:
     needs: Sequence[str]  # settings without which a run is not the paper's
     images: int  # in an epoch, where epochs are counted
     classes: int
+    varied: str  # what an ablation varies; "" in a table of methods by data sets
+    conditions: Mapping[str, Any]  # the settings of the paper's runs, where they are not those of the recipes
+    stand_in: str | None  # the data set that an ablation is trained on, unless another one is asked for
+
+    @property
+    def file(self) -> str:
+        """Its name, without ending, in the folder of the runs."""
+        return "table" if self.varied else self.name
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,9 @@ def read_benchmark(name: str) -> Benchmark:
         needs=table.get("needs", ()),
         images=table.get("images", 0),
         classes=table.get("classes", 0),
+        varied=table.get("varied", ""),
+        conditions=table.get("conditions", {}),
+        stand_in=table.get("stand_in"),
     )
 
 
@@ -157,6 +170,28 @@ def choose(trials: Sequence[Trial], rows: Sequence[str], columns: Sequence[str])
         if (not rows or trial.row in rows)
         and (not columns or trial.column.name in columns or trial.column.data in columns)
     ]
+
+
+def obstacles(
+    table: Benchmark,
+    recipes: Sequence[Recipe],
+    *,
+    instead: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    scale: float = 1.0,
+) -> list[str]:
+    """Why runs of these recipes, on other data or with other settings, are not the paper's: `what: paper's -> ours`."""
+    found = []
+    if table.conditions and recipes:
+        ours = recipes[0].flat() | {"data.name": data_name({"data": recipes[0].data})}
+        found += [f"{k}: {v} -> {ours.get(k, 'not set')}" for k, v in table.conditions.items() if ours.get(k) != v]
+    elif instead:
+        found.append(f"data: the table's -> {instead}")
+    decided = {*table.needs, *table.conditions}
+    found += [f"{k}: that of the recipe -> {v}" for k, v in (settings or {}).items() if k not in decided]
+    lacking = [key for key in table.needs if any(recipe.flat().get(key) is None for recipe in recipes)]
+    found += [f"{key}: set -> not set" for key in lacking]
+    return found + ([f"scale: 1 -> {scale:g}"] if table.conditions and scale != 1 else [])
 
 
 def value_of(text: str) -> Spread | None:

@@ -1,28 +1,24 @@
-"""`epass bench`."""
+"""Time a training step."""
 
 from __future__ import annotations
 
-import shlex
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ..app.words import count_images, percent
 from ..errors import InputError
 from ..extensions import trust_typed
-from ..files import write_atomically
+from ..files import check_writable, write_atomically
 from ..recipe import Recipe
-from .progress import reading
-from .screen import screen, show_facts, show_json
-from .settings import DEFAULT_METHOD, describe_method, fitting, locate
+from .events import Event, Result, work
+from .flags import DEFAULT_METHOD, Flag, Images, Reading
+from .request import describe_method, fitting, locate
+from .words import count_images, percent
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
 
     from ..engine.build import Experiment
 
@@ -32,58 +28,50 @@ NOISE_IMAGES = (5_000, 50_000)  # in main memory, on a GPU
 WHAT, BATCH, HOW = "What to time", "The batch", "How"
 
 
+@work
 def bench(
     data: Annotated[
-        str | None,
-        typer.Argument(metavar="DATA", help="A built-in data set, a folder or an .npz file instead of random pixels."),
+        Images | None, Flag("A built-in data set, a folder or an .npz file instead of random pixels.", metavar="DATA")
     ] = None,
-    method: Annotated[str, typer.Option(help="See 'epass methods'.", rich_help_panel=WHAT)] = DEFAULT_METHOD,
-    projectors: Annotated[
-        int | None,
-        typer.Option(help="Projection heads. [dim]\\[default: 3, where a method has them][/]", rich_help_panel=WHAT),
-    ] = None,
-    net: Annotated[
-        str | None,
-        typer.Option(help="See 'epass networks'. [dim]\\[default: wrn-28-2, on a CPU small][/]", rich_help_panel=WHAT),
-    ] = None,
-    labeled_batch: Annotated[int, typer.Option(help="Labeled images a step.", rich_help_panel=BATCH)] = 64,
-    unlabeled_ratio: Annotated[
-        int, typer.Option(help="Unlabeled images for every labeled one.", rich_help_panel=BATCH)
-    ] = 7,
-    classes: Annotated[
-        int | None, typer.Option(help="Of the random pixels. [dim]\\[default: 10][/]", rich_help_panel=BATCH)
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Side in pixels. [dim]\\[default: 32][/]", rich_help_panel=BATCH)
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(help="Timed steps of every pass. [dim]\\[default: about 10 s in all][/]", rich_help_panel=HOW),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Decides the pixels, weights and batches.", rich_help_panel=HOW)] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=HOW)] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.", rich_help_panel=HOW)] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=HOW)
-    ] = False,
-) -> None:
+    *,
+    method: Annotated[str, Flag("See 'epass methods'.", WHAT)] = DEFAULT_METHOD,
+    projectors: Annotated[int | None, Flag("Projection heads.", WHAT, default="3, where a method has them")] = None,
+    net: Annotated[str | None, Flag("See 'epass networks'.", WHAT, default="wrn-28-2, on a CPU small")] = None,
+    labeled_batch: Annotated[int, Flag("Labeled images a step.", BATCH)] = 64,
+    unlabeled_ratio: Annotated[int, Flag("Unlabeled images for every labeled one.", BATCH)] = 7,
+    classes: Annotated[int | None, Flag("Of the random pixels.", BATCH, default="10")] = None,
+    image_size: Annotated[int | None, Flag("Side in pixels.", BATCH, default="32")] = None,
+    steps: Annotated[int | None, Flag("Timed steps of every pass.", HOW, default="about 10 s in all")] = None,
+    seed: Annotated[int, Flag("Decides the pixels, weights and batches.", HOW)] = 0,
+    device: Annotated[str, Flag("auto, cpu, cuda or mps.", HOW)] = "auto",
+    out: Annotated[str | Path | None, Flag("Write the numbers to this JSON file.", HOW)] = None,
+    command: str = "",
+    reading: Reading | None = None,
+) -> Iterator[Event]:
     """Time a training step here: how long it takes and how far that is from what the machine can do.
 
     The step is that of 'epass train', making its batch included. It is warmed
     up, then timed twice: the difference of the two is the noise. The split
     comes from timing parts of a step by themselves, the ceilings from a large
     matrix product and a large copy in the same run.
-
-    [cyan]epass bench[/]                            the published batch, random pixels
-
-    [cyan]epass bench --method comatch[/]           another method
-
-    [cyan]epass bench photos/ --out speed.json[/]   your images, for the record
     """
-    typed = {name: value for name, value in locals().items() if name != "json"}
-    typed["out"] = None if out is None else str(out)
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise InputError(f"'{out}' cannot be written: name a file in a folder that exists.")
+    data, file = None if data is None else str(data), None if out is None else Path(out)
+    arguments = {
+        "data": data,
+        "method": method,
+        "projectors": projectors,
+        "net": net,
+        "labeled_batch": labeled_batch,
+        "unlabeled_ratio": unlabeled_ratio,
+        "classes": classes,
+        "image_size": image_size,
+        "steps": steps,
+        "seed": seed,
+        "device": device,
+        "out": None if file is None else str(file),
+    }
+    if file is not None:
+        check_writable(file)
     if data is not None and classes is not None:
         raise InputError(f"'{data}' has its own classes: leave out --classes, which is for random pixels.")
 
@@ -91,7 +79,7 @@ def bench(
     from ..machine.device import choose_device
 
     trust_typed(data, method, net)
-    place, console = choose_device(device), screen()
+    place = choose_device(device)
     recipe = Recipe(
         source="epass bench",
         data={"name": locate(data) or "noise"},
@@ -102,18 +90,16 @@ def bench(
         seed=seed,
     )
     with fitting(labeled_batch, "--labeled-batch", "--labeled-batch "):
-        experiment = prepare(recipe, place, classes, image_size, console)
-        found = measure(experiment, steps=steps, command=shlex.join(["epass", *sys.argv[1:]])) | {"arguments": typed}
-    if out is not None:
-        write_atomically(out, (dumps(found, indent=2) + "\n").encode())
-    if json:
-        show_json(found)
-    else:
-        show_facts(console, f"A training step on {found['environment']['device_name']}", bench_facts(found))
+        experiment = prepare(recipe, place, classes, image_size, reading)
+        found = measure(experiment, steps=steps, command=command) | {"arguments": arguments}
+    if file is not None:
+        write_atomically(file, (dumps(found, indent=2) + "\n").encode())
+    title = f"A training step on {found['environment']['device_name']}"
+    yield Result(title, bench_facts(found), found, {} if file is None else {"numbers": file})
 
 
 def prepare(
-    recipe: Recipe, device: torch.device, classes: int | None, image_size: int | None, console: Console
+    recipe: Recipe, device: torch.device, classes: int | None, image_size: int | None, reading: Reading | None
 ) -> Experiment:
     """The objects to time, once the recipe is known to work: few labels, no test set."""
     import torch
@@ -130,8 +116,7 @@ def prepare(
         images, sizes = NOISE_IMAGES[device.type == "cuda"], {} if image_size is None else {"image_size": image_size}
         dataset = noise(images=images, classes=10 if classes is None else classes, seed=recipe.seed, **sizes)
     else:
-        with reading(console) as progress:
-            dataset = open_dataset(recipe.data["name"], image_size=image_size, progress=progress)
+        dataset = open_dataset(recipe.data["name"], image_size=image_size, progress=reading)
     known = dataset.train.labels[dataset.train.labels >= 0]
     each = min(LABELS_PER_CLASS, int(torch.bincount(known, minlength=len(dataset.classes)).min()))
     # nobody tests, so nothing needs to be held out

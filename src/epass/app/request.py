@@ -1,51 +1,121 @@
-"""From what was typed to a recipe."""
+"""What a person asked for, and from that to a recipe."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 from ..errors import InputError
 from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
 from ..runs import load_run
+from .flags import (
+    DEFAULT_METHOD,
+    DEFAULT_PRETRAINING,
+    WHAT,
+    AllowLeak,
+    Budget,
+    Data,
+    Device,
+    Flag,
+    Force,
+    FromRecipe,
+    ImageSize,
+    Labels,
+    Log,
+    Method,
+    Net,
+    Out,
+    Projectors,
+    Reading,
+    Resume,
+    Seed,
+    Settings,
+    Start,
+    Steps,
+    Stop,
+    Stream,
+    Trust,
+    Wrap,
+    go_on,
+)
 
 INSTEAD_OF_LABELS = ("fold", "label_share", "head_labels", "split_file")  # keys of [data] that outrank `labels`
-DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What can be said of every training, of one run or of many; None leaves the choice to the recipe."""
+
+    data: Data = None
+    _: KW_ONLY
+    labels: Labels = None
+    wrap: Wrap = None
+    start: Start = None
+    net: Net = None
+    image_size: ImageSize = None
+    stream: Stream = False
+    allow_leak: AllowLeak = False
+    steps: Steps = None
+    budget: Budget = None
+    device: Device = "auto"
+    recipe: FromRecipe = None
+    settings: Settings = ()
+    trust: Trust = None
+    command: str = ""  # that was typed, for the record
+    stop: Stop = go_on
+    reading: Reading | None = None
+
+
+S = TypeVar("S", bound=Shared)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """The flags that decide what is trained; None leaves the choice to the recipe."""
+class OneMethod:
+    """What is trained, where it is one run."""
 
-    pretrain: bool = False  # without labels
-    data: str | None = None
-    recipe: str | None = None
-    method: str | None = None
-    projectors: int | None = None
-    wrap: str | None = None
-    start: str | None = None
-    net: str | None = None
-    labels: int | None = None
-    image_size: int | None = None
-    stream: bool = False
-    steps: int | None = None
-    seed: int | None = None
-    settings: tuple[str, ...] = ()
-    trust: tuple[str, ...] = ()  # code that the recipe may name
+    method: Method = None
+    projectors: Projectors = None
+    seed: Seed = None
 
 
-def trusting(request: Request) -> Request:
-    """The request with whole paths. Who types the name of code wants it to be run; what a file names must be typed."""
-    trust(*request.trust)
-    typed = [value for _, value in map(parse_setting, request.settings)]
-    trust_typed(request.data, request.method, request.wrap, request.net, *typed)
-    method, wrap, net = (name and located(name) for name in (request.method, request.wrap, request.net))
-    return replace(request, method=method, wrap=wrap, net=net)
+@dataclass(frozen=True, kw_only=True)
+class Request(Shared, OneMethod):  # the fields of the last base come first
+    """A training run."""
+
+    out: Out = None
+    resume: Resume = False
+    force: Force = False
+    log: Log = ()
+    pretrain: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRequest(Request):
+    """A training run without labels, which has no wrapper and nothing to start from."""
+
+    method: Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_PRETRAINING)] = None
+    labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
+    wrap: None = field(default=None, init=False)
+    start: None = field(default=None, init=False)
+    allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
+    pretrain: bool = field(default=True, init=False)
+
+
+def trusting(asked: S) -> S:
+    """The same with whole paths. Who types the name of code wants it to be run; what a file names must be typed."""
+    trust(*(asked.trust or ()))
+    typed = [value for _, value in map(parse_setting, asked.settings)]
+    said = vars(asked)
+    named = {name: said[name] for name in ("method", "wrap", "net") if said.get(name) is not None}
+    trust_typed(asked.data, *named.values(), *typed)
+    whole: dict[str, Any] = {name: located(value) for name, value in named.items()}
+    return replace(asked, **whole)
 
 
 def starting_recipe(request: Request) -> Recipe:
@@ -174,12 +244,3 @@ def fitting(batch: int, setting: str, flag: str) -> Iterator[None]:
             f"The batch does not fit into the memory of the device: lower {setting} from {batch} to {fewer} "
             f"({flag}{fewer})."
         ) from None
-
-
-def parse_budget(text: str) -> float:
-    """`90s`, `10m` or `1.5h` in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip().lower())
-    seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-    if not seconds:
-        raise InputError(f"'{text}' is not a length of time: use --budget 90s, 10m or 1.5h.")
-    return seconds

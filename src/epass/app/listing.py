@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
 
-import typer
-
 from ..errors import InputError, unknown
 from ..recipe import arguments, describe, explained_recipe, read_recipe, toml_value
 from ..recipes import choose_recipes, family_rows
-from .screen import screen, show_facts, show_json, show_table
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+from .events import Event, Notice, Result, Section, Table, work
+from .flags import Flag, Images
 
 OWN_DATA = {
     "a folder of classes": "FOLDER/<class>/*.jpg: every image has a label",
@@ -29,10 +26,10 @@ OWN_DATA = {
 }
 
 
+@work
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the settings of this one.")] = None,
-    json: Json = False,
-) -> None:
+    name: Annotated[str | None, Flag("Show the settings of this one.", metavar="NAME")] = None,
+) -> Iterator[Event]:
     """List the methods, what goes around or before them, or the settings of one.
 
     labeled, unlabeled: the views of these images that a step needs.
@@ -49,12 +46,8 @@ def methods(
         kinds = {name: kinds[name]}
     found = {key: method_facts(tables[kind][key], kind) for key, kind in kinds.items()}
     found = dict(sorted(found.items(), key=lambda item: year(item[1])))  # the bounds, which have none, come first
-    if json:
-        show_json(found)
-    elif name is None:
-        show_methods(found)
-    else:
-        show_method(name, found[name])
+    yield from tell_methods(found) if name is None else tell_method(name, found[name])
+    yield Result(values=found)
 
 
 def method_facts(cls: type[Any], kind: str) -> dict[str, Any]:
@@ -79,9 +72,8 @@ def method_facts(cls: type[Any], kind: str) -> dict[str, Any]:
     }
 
 
-def show_methods(found: dict[str, dict[str, Any]]) -> None:
+def tell_methods(found: dict[str, dict[str, Any]]) -> Iterator[Event]:
     """All methods, then what goes around and before them."""
-    console = screen()
     rows: dict[str, list[list[str]]] = {"method": [], "wrapper": [], "pretraining": []}
     for key, facts in found.items():
         row = [key, paper_name(facts), str(year(facts) or "")]
@@ -92,16 +84,14 @@ def show_methods(found: dict[str, dict[str, Any]]) -> None:
             row.append(facts["summary"])
         rows[facts["kind"]].append(row)
     heads = ("method", "paper", "year", "labeled", "unlabeled", "memory per image", "EPASS")
-    show_table(console, heads, rows["method"])
+    yield Table(heads, rows["method"])
     for kind, head in (("wrapper", "around a method"), ("pretraining", "before a method")):
-        console.print()
-        show_table(console, (head, "paper", "year", "what it does"), rows[kind])
-    console.print("\nSettings of one: epass methods simmatch")
+        yield Table((head, "paper", "year", "what it does"), rows[kind])
+    yield Notice("Settings of one: epass methods simmatch")
 
 
-def show_method(name: str, facts: dict[str, Any]) -> None:
+def tell_method(name: str, facts: dict[str, Any]) -> Iterator[Event]:
     """One method with its settings."""
-    console = screen()
     kind, is_method = facts["kind"], facts["kind"] == "method"
     about = {"title": facts["title"], "summary": facts["summary"]}
     if kind != "wrapper":
@@ -109,7 +99,7 @@ def show_method(name: str, facts: dict[str, Any]) -> None:
         about["views"] = "; ".join(f"{side}: {', '.join(names)}" for side, names in facts["views"].items() if names)
         about["memory per image"] = memory(facts) or "none"
         about["EPASS"] = f"yes: {how}" if facts["projector"] else "no: it has no embedding"
-    show_facts(console, name, about)
+    yield Section(name, about)
     rows = [
         [
             ("method." if is_method else "") + key,
@@ -119,17 +109,18 @@ def show_method(name: str, facts: dict[str, Any]) -> None:
         for key, setting in facts["settings"].items()
     ]
     if rows:
-        show_table(console, ("setting", "default", "takes"), rows)
+        yield Table(("setting", "default", "takes"), rows)
     else:
-        console.print("It has no settings of its own.")
+        yield Notice("It has no settings of its own.")
     if not is_method:
         table, first = ("WRAPPERS", "method") if kind == "wrapper" else ("PRETRAINING", "net")
-        console.print(f'\nUse it from Python: epass.methods.{table}["{name}"]({first}, problem, ...)', markup=False)
+        yield Notice(f'Use it from Python: epass.methods.{table}["{name}"]({first}, problem, ...)')
     elif rows:
-        console.print(f"\nChange one: epass train digits --method {name} --set {rows[0][0]}={rows[0][1]}", markup=False)
+        yield Notice(f"Change one: epass train digits --method {name} --set {rows[0][0]}={rows[0][1]}")
 
 
-def networks(json: Json = False) -> None:
+@work
+def networks() -> Iterator[Event]:
     """List the networks."""
     import torch
 
@@ -140,87 +131,74 @@ def networks(json: Json = False) -> None:
         with torch.device("meta"):  # shapes without memory or initialization
             net = make_network(name, in_channels=3, num_classes=10)
         found[name] = {"parameters": count_parameters(net), "features": net.num_features}
-    if json:
-        show_json(found)
-        return
     rows = [[name, f"{facts['parameters']:,}", str(facts["features"])] for name, facts in found.items()]
-    show_table(screen(), ("network", "parameters (color, 10 classes)", "features"), rows)
+    yield Table(("network", "parameters (color, 10 classes)", "features"), rows)
+    yield Result(values=found)
 
 
+@work
 def datasets(
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="Say which original files lie there and what is missing.")
+        Images | None, Flag("Say which original files lie there and what is missing.", metavar="PATH")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Iterator[Event]:
     """List the built-in data sets, the original files that can be read, and the shapes your own data may have."""
     from ..data import DATASETS, FORMATS
 
     if path is not None:
-        show_format(path, json)
+        yield from tell_format(Path(path).expanduser())
         return
-    if json:
-        known = {name: {"summary": entry.summary, "needs": entry.needs} for name, entry in DATASETS.items()}
-        files = [{"name": entry.name, "layout": entry.layout.text} for entry in FORMATS]
-        show_json({"built_in": known, "original_files": files, "own": OWN_DATA})
-        return
-    console = screen()
     rows = [[name, entry.summary, entry.needs] for name, entry in DATASETS.items()]
-    show_table(console, ("data set", "images", "needs"), rows)
-    console.print()
+    yield Table(("data set", "images", "needs"), rows)
     layouts: dict[str, list[str]] = {}
     for entry in FORMATS:
         layouts.setdefault(entry.layout.text, []).append(entry.name)
     rows = [[fill(", ".join(names), 44, break_on_hyphens=False), text] for text, names in layouts.items()]
-    show_table(console, ("original files", "layout"), rows, several_lines=True)
-    console.print()
-    show_table(console, ("your own data", "layout"), [list(row) for row in OWN_DATA.items()])
-    console.print("\nMore images than memory: epass train DATA --stream", markup=False)
+    yield Table(("original files", "layout"), rows, several_lines=True)
+    yield Table(("your own data", "layout"), list(OWN_DATA.items()))
+    yield Notice("More images than memory: epass train DATA --stream")
+    known = {name: {"summary": entry.summary, "needs": entry.needs} for name, entry in DATASETS.items()}
+    files = [{"name": entry.name, "layout": entry.layout.text} for entry in FORMATS]
+    yield Result(values={"built_in": known, "original_files": files, "own": OWN_DATA})
 
 
-def show_format(name: str, json: bool) -> None:
+def tell_format(path: Path) -> Iterator[Event]:
     """Which data set the files at a path look like, and which of them are missing."""
     from ..data import closest, recognize
 
-    path = Path(name).expanduser()
     if not path.exists():
         raise InputError(f"There is no file or folder '{path}': give the path of the original files of a data set.")
     whole = recognize(path)
     entry, missing = (whole, []) if whole is not None else closest(path) or (None, [])
-    if json:
-        show_json({"format": entry and entry.name, "missing": missing})
-        return
     facts = {"looks like": entry.name if entry else "no data set whose original files are known"}
     if entry is not None:
         facts |= {"layout": entry.layout.text, "missing": ", ".join(missing) or "nothing"}
-    show_facts(screen(), str(path), facts)
+    yield Result(str(path), facts, values={"format": entry and entry.name, "missing": missing})
 
 
+@work
 def recipes(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print this recipe as TOML, or list those of this family.")
+        str | None, Flag("Print this recipe as TOML, or list those of this family.", metavar="NAME")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Iterator[Event]:
     """List the families of recipes, the recipes of one, or print a recipe. Recipes are called FAMILY-METHOD.
 
     A recipe is printed as a file of its own; a comment behind each value names the file of the package it is from.
     """
     chosen = choose_recipes(name)
-    if json:
-        found = {key: read_recipe(key) for key in chosen}
-        show_json({key: {"source": recipe.source, **recipe.flat()} for key, recipe in found.items()})
-    elif name in chosen:
-        print(explained_recipe(name), end="")
+    if name is not None and name in chosen:
+        yield Notice(explained_recipe(name).removesuffix("\n"))
     elif name is not None:
-        show_table(screen(), ("recipe", "source"), [[key, read_recipe(key).source] for key in chosen])
-        screen().print("\nPrint one: epass recipes NAME", markup=False)
+        yield Table(("recipe", "source"), [[key, read_recipe(key).source] for key in chosen])
+        yield Notice("Print one: epass recipes NAME")
     else:
-        show_table(screen(), ("family", "data", "network", "methods"), family_rows())
-        screen().print(
-            "\nList a family: epass recipes FAMILY\nPrint one: epass recipes FAMILY-METHOD, digits-simmatch for one",
-            markup=False,
+        yield Table(("family", "data", "network", "methods"), family_rows())
+        yield Notice(
+            "List a family: epass recipes FAMILY\nPrint one: epass recipes FAMILY-METHOD, digits-simmatch for one"
         )
+    found = {key: read_recipe(key) for key in chosen}
+    yield Result(values={key: {"source": recipe.source, **recipe.flat()} for key, recipe in found.items()})
 
 
 def paper_name(facts: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import Run, RunFolder, load_run
+from .summary import group_runs
+from .table import table_rows
 
 
 def sort_out(folders: Sequence[Path]) -> tuple[list[Run], dict[Path, str]]:
@@ -28,8 +30,6 @@ def sort_out(folders: Sequence[Path]) -> tuple[list[Run], dict[Path, str]]:
 
 def readable_run(folder: Path) -> Run:
     """A run with everything in it that the page needs."""
-    from ..report import group_runs, table_rows
-
     if folder.is_dir() and not RunFolder(folder).exists():
         inside = [entry.name for entry in sorted(folder.iterdir()) if RunFolder(entry).exists()]
         if inside:

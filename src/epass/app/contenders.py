@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 from ..errors import InputError, unknown
 from ..extensions import is_code, located, short, trust_typed
 from ..recipe import Recipe, arguments, differences
-from .settings import Request, compose, starting_recipe
+from ..runs import load_run
+from .request import Request, Shared, compose, starting_recipe
 
 LABELS_ONLY = "supervised"
 EPASS = 3  # projectors, in "all"
@@ -121,21 +122,18 @@ def embedding_methods() -> list[str]:
     return [name for name, cls in METHODS.items() if takes_projector(cls)]
 
 
-def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) -> dict[Contender, Recipe]:
+def recipes_for(asked: Shared, contenders: Sequence[Contender], seed: int) -> dict[Contender, Recipe]:
     """The recipe of every contender; refuses what cannot work or would not be a comparison."""
     from ..engine.build import check_recipe
 
-    fitting_settings = settings_by_method(request.settings, contenders)
+    said = {field.name: getattr(asked, field.name) for field in fields(Shared)}
+    fitting_settings = settings_by_method(asked.settings, contenders)
     found: dict[Contender, Recipe] = {}
     for contender in contenders:
-        own = replace(
-            request,
-            method=contender.method,
-            projectors=contender.projectors,
-            seed=seed,
-            settings=(*fitting_settings[contender.method], *strategy_setting(contender)),
-        )
-        recipe = compose(own, starting_recipe(own))
+        settings = (*fitting_settings[contender.method], *strategy_setting(contender))
+        own = {"method": contender.method, "projectors": contender.projectors, "seed": seed, "settings": settings}
+        request = Request(**said | own)
+        recipe = without_unfit(compose(request, starting_recipe(request)), contender)
         check_recipe(recipe)
         found[contender] = recipe
         first = found[contenders[0]]
@@ -146,6 +144,21 @@ def recipes_for(request: Request, contenders: Sequence[Contender], seed: int) ->
                 "equal with --net, --steps or --set."
             )
     return found
+
+
+def without_unfit(recipe: Recipe, contender: Contender) -> Recipe:
+    """The recipe without a wrapper that its method cannot have; refuses heads that were not pre-trained."""
+    from ..engine.models import method_class
+
+    if recipe.start is not None and contender.projectors is not None:
+        learned = load_run(recipe.start["weights"]).recipe.get("projector", {}).get("size", 1)
+        if learned != contender.projectors:
+            raise InputError(
+                f"'{contender.name}' has {contender.projectors} projectors and the pre-training {learned}: pre-train "
+                f"with --projectors {contender.projectors}, or compare without this one."
+            )
+    views = method_class(contender.method).views.unlabeled
+    return recipe if {"weak", "strong"} <= set(views) else replace(recipe, wrapper=None)
 
 
 def strategy_setting(contender: Contender) -> list[str]:

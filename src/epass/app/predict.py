@@ -1,33 +1,29 @@
-"""`epass predict`."""
+"""Name the classes of new images."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
+from collections.abc import Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-from rich.console import Console
-from rich.text import Text
-
 from .. import extensions
-from ..app.words import count_images, percent
 from ..errors import InputError
-from ..files import as_text, write_atomically
-from ..untrusted import printable, spreadsheet_path, spreadsheet_text
-from .flags import Trust
-from .progress import reading
-from .screen import screen, show_facts, show_json, show_table
+from ..files import as_text, check_writable, write_atomically
+from ..untrusted import spreadsheet_path, spreadsheet_text
+from .events import Event, Notice, Result, Section, Table, work
+from .flags import Device, Flag, Images, Reading, Run, Trust
+from .words import count_images, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..data import FoundImages, ProgressCallback
+    from ..data import FoundImages
 
-LISTED = 10  # images that are named on the screen
+LISTED = 10  # images that are named
 LISTED_CLASSES = 30
 USUAL, MANY, ENOUGH = 0.1, 0.25, 20  # share of doubtful images, share that is worth a sentence, of at least so many
 
@@ -48,28 +44,25 @@ class Doubt(NamedTuple):
     many: bool
 
 
+@work
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run: Run,
     images: Annotated[
-        str, typer.Argument(metavar="IMAGES", help="A folder of any depth, an archive, a table of paths or one image.")
+        Images, Flag("A folder of any depth, an archive, a table of paths or one image.", metavar="IMAGES")
     ],
-    out: Annotated[Path, typer.Option(help="The table to write: file, prediction, confidence.")] = Path(
-        "predictions.csv"
-    ),
-    top: Annotated[int, typer.Option(help="How many classes to name for every image, the likeliest first.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    *,
+    out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence.")] = "predictions.csv",
+    top: Annotated[int, Flag("How many classes to name for every image, the likeliest first.")] = 1,
     trust: Trust = None,
-) -> None:
+    device: Device = "auto",
+    reading: Reading | None = None,
+) -> Iterator[Event]:
     """Name the class of every image with the model of a run, and write a table.
 
     The exit code is 1 if an image cannot be read: it is left out, and all
     others are in the table.
-
-    [cyan]epass predict runs/photos-simmatch-0 new/[/]                one class each
-
-    [cyan]epass predict runs/photos-simmatch-0 new.zip --top 3[/]     with the runners-up
     """
+    run, images, out = Path(run), str(images), Path(out)
     check_table(out, images)
 
     from ..data import find_images
@@ -84,25 +77,18 @@ def predict(
         raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
     trained = load_run(run)
     found = find_images(images, path_column=trained.recipe["data"].get("path_column"))
-    console = screen()
-    with reading(console) as progress:
-        answers, unreadable = name_all(net.to(place), model, found, place, top, progress)
+    answers, unreadable = name_all(net.to(place), model, found, place, top, reading)
     write_atomically(out, as_csv(answers, top))
     doubt = compare(answers, None if trained.predictions is None else trained.predictions.logits)
-    if json:
-        show_json({"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)})
-    else:
-        title = f"{count_images(len(answers))} of {images}, by {run}"
-        show_answers(console, title, answers, unreadable, doubt)
-        console.print(Text(f"Every image with its class: {out}"), soft_wrap=True)
-    if unreadable:
-        raise typer.Exit(1)
+    yield from summarize(f"{count_images(len(answers))} of {images}, by {run}", answers, unreadable, doubt)
+    yield Notice(f"Every image with its class: {out}")
+    values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
+    yield Result(values=values, files={"table": out}, partial=bool(unreadable))
 
 
 def check_table(out: Path, images: str) -> None:
     """Refuse what cannot be written, or had better not be, before anything is computed."""
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise InputError(f"'{out}' cannot be written: name a file in a folder that exists.")
+    check_writable(out)
     if out.suffix.lower() != ".csv":  # nobody wants an image or a model to be replaced by a table
         raise InputError(f"'{out}' is no name for a table: choose one that ends in .csv.")
     if out.exists() and Path(images).expanduser().exists() and out.samefile(Path(images).expanduser()):
@@ -110,7 +96,7 @@ def check_table(out: Path, images: str) -> None:
 
 
 def name_all(
-    net: Any, model: dict[str, Any], found: FoundImages, place: Any, top: int, progress: ProgressCallback | None
+    net: Any, model: dict[str, Any], found: FoundImages, place: Any, top: int, reading: Reading | None
 ) -> tuple[list[Answer], dict[str, str]]:
     """What the model says about the images that can be read, in the order of their names, and why others cannot."""
     from ..data import Normalization
@@ -119,7 +105,7 @@ def name_all(
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
     answers: dict[int, Answer] = {}
     reasons: dict[int, str] = {}
-    for chunk in found.chunks(model["height"], model["channels"], progress=progress):
+    for chunk in found.chunks(model["height"], model["channels"], progress=reading):
         reasons |= chunk.unreadable
         if not chunk.positions:
             continue
@@ -183,9 +169,9 @@ def as_values(answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | 
     }
 
 
-def show_answers(
-    console: Console, title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None
-) -> None:
+def summarize(
+    title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None
+) -> Iterator[Section | Table]:
     """How many images of which class, those to look at, and whether the model is out of its depth."""
     counts = Counter(answer.classes[0] for answer in answers).most_common()
     facts = {name: f"{count_images(count)}, {percent(count / len(answers), 1)}" for name, count in counts}
@@ -194,19 +180,14 @@ def show_answers(
         facts = dict(list(facts.items())[:LISTED_CLASSES])
         facts["..."] = f"{count_images(rest)} of {len(counts) - LISTED_CLASSES} more classes"
     if answers:
-        show_facts(console, title, facts)
+        yield Section(title, facts)
         rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
-        show_table(console, ("least certain", "prediction", "confidence"), rows)
-        console.print()
+        yield Table(("least certain", "prediction", "confidence"), rows)
     if doubt is not None and doubt.many:
-        sentence = (
+        yield Section(
             f"{doubt.images:,} of {count_images(len(answers))} are less certain than nine tenths of the run's test "
             f"images (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned from."
         )
-        console.print(Text(sentence, "yellow"), soft_wrap=True)
-        console.print()
     if unreadable:
-        console.print(Text(f"{count_images(len(unreadable))} left out:", "bold"))
-        for name, reason in unreadable.items():
-            console.print(Text(printable(f"  {name} {reason}")), soft_wrap=True)
-        console.print()
+        reasons = [f"{name} {reason}" for name, reason in unreadable.items()]
+        yield Section(f"{count_images(len(unreadable))} left out:", lines=reasons)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..app.words import count_images, duration, times
 from ..extensions import short
-from .settings import describe_recipe
+from .request import describe_recipe
+from .words import count_images, duration, times
 
 if TYPE_CHECKING:
     from ..engine.build import Experiment
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, done: int = 0) -> dict[str, str]:
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str, str]:
     """The plan of a run, by name; `done` steps of it were made earlier."""
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
@@ -51,7 +51,6 @@ def plan_facts(experiment: Experiment, folder: Path, seconds_per_step: float, do
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
-        "time": f"about {duration(max(1.0, (plan.steps - done) * seconds_per_step))}",
         "run folder": str(folder),
     }
 

@@ -8,45 +8,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ..machine.launch import is_one_of_several
+from .launch import is_one_of_several
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: somebody, or a scheduler, wants this process to end."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Work that was stopped by a person, a signal or a scheduler: how to go on, in a sentence, and the exit code."""
+
+    def __init__(self, sentence: str, cause: KeyboardInterrupt) -> None:
+        super().__init__(sentence)
+        self.code = exit_code(cause)
+
+
 class Stop:
-    """What a signal asked for. Called between steps, it stops the run if one came."""
+    """What a signal asked for. Called between steps, it stops the run if one came.
+
+    From the first call on, a signal waits for the next one; a second signal does not.
+    """
 
     def __init__(self) -> None:
-        self.patient = False
+        self.called = False
         self.asked: KeyboardInterrupt | None = None
         self.parent: int | None = None
         self.agree: Callable[[float], float] = lambda code: code
         if is_one_of_several():
-            from ..machine.distributed import largest_over_ranks
+            from .distributed import largest_over_ranks
 
             self.parent, self.agree = os.getppid(), largest_over_ranks
 
     def __call__(self) -> None:
         """Of several processes, all stop at the same step, whichever was asked. So do those whose parent is gone."""
+        self.called = True
         if self.parent not in (None, os.getppid()) and self.asked is None:
             self.asked = Terminated()
         code = self.agree(0 if self.asked is None else exit_code(self.asked))
         if code:
             raise self.asked or (Terminated() if code == 128 + signal.SIGTERM else KeyboardInterrupt())
 
-    @contextmanager
-    def patiently(self) -> Iterator[None]:
-        """A first signal waits for the next call; a second one does not."""
-        self.patient = True
-        try:
-            yield
-        finally:
-            self.patient = False
-
     def receive(self, number: int, frame: FrameType | None) -> None:
-        waits = self.patient and self.asked is None
+        waits = self.called and self.asked is None
         self.asked = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
         if not waits:
             raise self.asked
@@ -66,6 +69,17 @@ def stop_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def stopped_with(sentence: str) -> Iterator[None]:
+    """Let an interruption say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(sentence, interrupt) from None
+
+
 def exit_code(stopped: KeyboardInterrupt) -> int:
     """128 and the number of the signal, as shells have it."""
+    if isinstance(stopped, Stopped):
+        return stopped.code
     return 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)

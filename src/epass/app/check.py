@@ -1,0 +1,93 @@
+"""Look for what spoils a result before training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..extensions import trust_typed
+from ..files import check_writable
+from .events import Event, Notice, Result, Section, work
+from .flags import Flag, Images, Reading
+
+if TYPE_CHECKING:
+    from ..check import Findings
+    from ..data import Survey
+
+LISTED = 5  # findings of a kind that are named
+
+
+@work
+def check(
+    data: Annotated[Images, Flag("A built-in data set, a folder of images or an .npz file.", metavar="DATA")],
+    *,
+    labels: Annotated[int | None, Flag("How many images keep their label, as for 'epass train'.")] = None,
+    seed: Annotated[int, Flag("Decides which ones.")] = 0,
+    image_size: Annotated[int | None, Flag("Scale images to this side, as for 'epass train'.")] = None,
+    out: Annotated[str | Path | None, Flag("Write a page with the images side by side: report.html")] = None,
+    reading: Reading | None = None,
+) -> Iterator[Event]:
+    """Look for what spoils a result before training: leaks, duplicates, contradictions, damaged files.
+
+    The exit code is 1 if a test image or a copy of it is among the labeled
+    images, or if a file cannot be read; 0 if not, whatever else was found.
+    """
+    page = None if out is None else Path(out)
+    if page is not None:
+        check_writable(page)
+
+    from ..check import as_values, examine, facts, verdict, write_check
+
+    survey = look_at(str(data), image_size, reading)
+    findings = examine(survey, labels=labels, seed=seed)
+    if page is not None:
+        write_check(page, findings, survey.dataset)
+    yield Section(verdict(findings))
+    yield Section(f"Check of {findings.name}", facts(findings))
+    for heading, lines in by_kind(findings).items():
+        if lines:
+            more = [f"... and {len(lines) - LISTED:,} more"] if len(lines) > LISTED else []
+            yield Section(heading, lines=[*lines[:LISTED], *more])
+    if page is not None:
+        yield Notice(f"Open the page: {page}")
+    elif findings.groups:
+        yield Notice("To see the images side by side: --out report.html")
+    yield Result(
+        values={**as_values(findings), "labels": labels, "seed": seed},
+        files={} if page is None else {"page": page},
+        partial=findings.serious,
+    )
+
+
+def look_at(data: str, image_size: int | None, reading: Reading | None) -> Survey:
+    """The images with the names of their files, damaged ones set aside."""
+    from ..data import DATASETS, open_dataset, recognize, survey_arrays, survey_folder
+
+    trust_typed(data)
+    path = Path(data).expanduser()
+    if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
+        return survey_folder(path, 32 if image_size is None else image_size, reading)
+    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading))
+
+
+def by_kind(findings: Findings) -> dict[str, Sequence[str]]:
+    """A line for everything that was found, the gravest first."""
+    from ..check import describe
+
+    leaks = {
+        f"Test images among the {part} ones": [
+            f"{describe(leak.test)} = {describe(leak.other)}, {leak.kind} {leak.likeness:.2f}"
+            for leak in findings.leaks_into(part)
+        ]
+        for part in ("labeled", "unlabeled")
+    }
+    return {
+        "Cannot be read": [f"{name} {reason}" for name, reason in findings.unreadable],
+        **leaks,
+        "Duplicates with different labels": [
+            " = ".join(map(describe, group.members)) for group in findings.contradictions
+        ],
+        "Of one color": [describe(member) for member in findings.constant],
+        "Odd files": [f"{odd.name}: {odd.reason}" for odd in findings.odd],
+    }

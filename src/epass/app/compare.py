@@ -1,0 +1,186 @@
+"""Compare several methods on one data set, over several seeds, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..extensions import short
+from ..machine.signals import stopped_with
+from ..recipe import Recipe
+from ..runs import Run, RunFolder
+from .budget import parse_budget, steps_in, steps_planned
+from .contenders import Contender, parse_contenders, recipes_for
+from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
+from .flags import RECIPE, WHAT, WHERE, Flag
+from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
+from .request import Shared, trusting
+from .workers import How
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+
+FILES = {"table": "table.md", "rows": "results.csv", "record": "comparison.json", "page": "report.html"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralMethods:
+    """What is trained, where it is compared."""
+
+    methods: Annotated[
+        str,
+        Flag("Names from 'epass methods', with commas between them; simmatch+3 has 3 projectors; or all.", WHAT),
+    ] = "fixmatch,simmatch,simmatch+3"
+    projectors: Annotated[
+        str | None, Flag("Numbers of projectors, 1,3 for instance, for each method that has an embedding.", WHAT)
+    ] = None
+    strategies: Annotated[
+        str | None, Flag("How several projectors are combined, each with each: some of mean, sum, concat.", WHAT)
+    ] = None
+    seeds: Annotated[int, Flag("Runs of each method; less than 3 can hardly tell luck from merit.", WHAT, least=1)] = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Shared, SeveralMethods):
+    """A comparison.
+
+    Of what one run has, seed, folder, loggers, --resume and --force have no place here: there are many of each, and
+    runs that are there are kept or gone on with.
+    """
+
+    device: Annotated[str, Flag("auto, cpu, cuda (all that are visible), cuda:0 or mps.", WHERE)] = "auto"
+    settings: Annotated[
+        Sequence[str],
+        Flag(
+            "Any key of a recipe; method.threshold=0.9 is for those that have one.",
+            RECIPE,
+            name="--set",
+            metavar="KEY=VALUE",
+        ),
+    ] = ()
+    out: Annotated[str | Path, Flag("Where runs and tables go; finished runs in it are kept.", WHERE)] = "runs/compare"
+
+
+@with_arguments_of(Comparison)
+def compare(asked: Comparison) -> Iterator[Event]:
+    """Which method is best on these images? Train several alike and put them in one table.
+
+    Network, steps and labels are the same for all. Labels only (supervised) is
+    always among them: it shows what the unlabeled images are worth. A seed
+    decides which images are labeled, so methods are compared seed by seed. Runs
+    follow one another, so that their times can be compared, too, and every
+    method has run with the first seed before the second one begins. Where there
+    are several GPUs, each trains one run at a time. --budget is for each run:
+    the slowest method decides how many steps fit. --wrap is for the methods
+    that have weak and strong views.
+    """
+    from ..data import open_dataset
+    from ..engine.build import build, reading_settings
+    from ..machine.device import choose_device
+    from ..report import comparison_record, sort_out
+
+    asked = trusting(asked)
+    out, seconds = Path(asked.out), parse_budget(asked)
+    contenders = parse_contenders(asked.methods, asked.projectors, asked.strategies)
+    names = [f"{contender.name}-{seed}" for seed in range(asked.seeds) for contender in contenders]
+    if seconds is not None and (planned := max(steps_planned(RunFolder(out / name)) for name in names)):
+        asked, seconds = replace(asked, steps=planned), None
+    jobs = jobs_for(asked, contenders)
+    damaged = sort_out([folder for folder in jobs if RunFolder(folder).exists()])[1]
+    check_folders(out, {folder: recipe for folder, recipe in jobs.items() if folder not in damaged})
+    places, first = places_for(asked.device), next(iter(jobs.values()))
+    dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
+    check_splits(jobs, dataset, asked.allow_leak)
+    if seconds is not None:
+        device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
+        asked = replace(asked, steps=steps_in(seconds, (build(recipe, device, dataset) for recipe in some)))
+        jobs = jobs_for(asked, contenders)
+    for problem in damaged.values():
+        yield Caution(problem, "Left out")
+    steps = next(iter(jobs.values())).plan["steps"]
+    yield Notice(
+        f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
+        f"{len(jobs)} runs of {steps:,} steps with the network {short(first.net['name'])}, in {out}."
+    )
+    amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
+    title = f"{dataset.name} with {amount} labels: which method?"
+    wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
+
+    def keep(failed: Mapping[Path, str]) -> list[Run]:
+        return write_tables(list(wanted), {**damaged, **failed}, out, title)
+
+    with stopped_with(f"the same command goes on from here; finished runs are in {out}."):
+        failed = yield from train_all(wanted, dataset, places, How(asked.command), asked.stop, keep)
+    runs = keep(failed)
+    if runs:
+        yield from outcome(runs, out, title)
+    left_out = describe_damaged(damaged, len(jobs))
+    if damaged and failed:
+        yield Caution(left_out, "Error")
+    missing = {folder.name: reason for folder, reason in {**damaged, **failed}.items()}
+    yield Result(
+        values=comparison_record(runs, title=title, missing=missing),
+        files={name: out / file for name, file in FILES.items()} if runs else {},
+        complaint=describe_failures(failed, len(jobs)) or left_out,
+    )
+
+
+def jobs_for(asked: Comparison, contenders: Sequence[Contender]) -> dict[Path, Recipe]:
+    """The recipe of every run by its folder, all methods with one seed before the next seed."""
+    return {
+        Path(asked.out) / f"{contender.name}-{seed}": recipe
+        for seed in range(asked.seeds)
+        for contender, recipe in recipes_for(asked, contenders, seed).items()
+    }
+
+
+def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool) -> None:
+    """Refuse labels that cannot be had, and test images among those of runs that nobody has started yet."""
+    from ..engine.build import split_for
+    from ..engine.models import method_class
+    from ..engine.run import refuse_leaks
+
+    new = [recipe for folder, recipe in jobs.items() if not RunFolder(folder).exists()]
+    by_split = {(recipe.seed, method_class(recipe.method["name"]).all_labels): recipe for recipe in new}
+    for recipe in by_split.values():
+        split = split_for(recipe, dataset)
+        if not allow_leak:
+            refuse_leaks(recipe, split)
+
+
+def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path, title: str) -> list[Run]:
+    """The CSV, JSON and Markdown files of the runs that there are and can be read; returns these."""
+    from ..report import comparison_record, group_runs, sort_out, write_record, write_rows, write_table
+
+    runs, unreadable = sort_out([folder for folder in folders if RunFolder(folder).exists()])
+    if runs:
+        missing = {folder.name: reason for folder, reason in {**unreadable, **failed}.items()}
+        write_rows(out / FILES["rows"], runs)
+        write_record(out / FILES["record"], comparison_record(runs, title=title, missing=missing))
+        write_table(out / FILES["table"], group_runs(runs), title=title, missing=missing)
+    return runs
+
+
+def outcome(runs: Sequence[Run], out: Path, title: str) -> Iterator[Event]:
+    """The tables, the verdict and the page."""
+    from ..report import DIFFERENCE_HEADS, difference_rows, group_runs, table_heads, table_rows, verdict, write_page
+
+    groups = group_runs(runs)
+    for heads, rows in (
+        (table_heads(groups, "screen"), [cells for _, cells in table_rows(groups, "screen")]),
+        (DIFFERENCE_HEADS, difference_rows(groups)),
+    ):
+        if rows:
+            yield without_empty(heads, rows)
+    yield Section(verdict(groups))
+    page = write_page(out / FILES["page"], runs, title=title)
+    yield Notice(f"Every column: {', '.join(str(out / FILES[name]) for name in ('table', 'rows', 'record'))}")
+    yield Notice(f"Open the page: {page.resolve()}")
+
+
+def without_empty(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Only the columns in which some row says something."""
+    kept = [column for column in range(len(heads)) if any(row[column] != "–" for row in rows)]
+    return Table([heads[column] for column in kept], [[row[column] for column in kept] for row in rows])

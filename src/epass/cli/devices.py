@@ -1,0 +1,38 @@
+"""A command that several processes carry out together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ..app.flags import WHERE
+from ..machine.launch import is_one_of_several, run_together
+from .screen import complain
+
+DEVICES = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that share every batch: one per GPU, or on the CPU.", rich_help_panel=WHERE),
+]
+
+
+def on_devices(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with --devices: as many processes, started with the same command line, then do its work."""
+    spoken = list(inspect.signature(command).parameters.values())
+    asked = inspect.Parameter("devices", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DEVICES)
+    spoken.insert([parameter.name for parameter in spoken].index("device") + 1, asked)
+
+    def spread(devices: int | None, **said: Any) -> None:
+        if devices in (None, 1) or is_one_of_several():
+            return command(**said)
+        code, sentence = run_together(devices, said["device"])
+        if sentence:
+            complain(sentence)
+        raise typer.Exit(code)
+
+    spread.__signature__ = inspect.Signature(spoken)  # type: ignore[attr-defined]
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in spoken}
+    spread.__name__, spread.__doc__ = command.__name__, command.__doc__
+    return spread

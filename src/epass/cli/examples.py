@@ -1,0 +1,37 @@
+"""What to type, by command: shown below the help."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, dict[str, str]] = {
+    "bench": {
+        "epass bench": "the published batch, random pixels",
+        "epass bench --method comatch": "another method",
+        "epass bench photos/ --out speed.json": "your images, for the record",
+    },
+    "check": {
+        "epass check photos/ --out report.html": "your images, side by side",
+        "epass check digits --labels 40 --json": "for a program",
+    },
+    "download": {
+        "epass download": "what there is",
+        "epass download eurosat": "into data/eurosat",
+        "epass download stl10 --to /datasets": "into /datasets/stl10",
+    },
+    "predict": {
+        "epass predict runs/photos-simmatch-0 new/": "one class each",
+        "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",
+    },
+    "report": {
+        "epass report runs/a runs/b --out both.html": "two runs, one page",
+        "epass report runs/a --card model-card.md": "to put beside a model",
+        "epass report runs/a runs/b --figures paper/": "to put into a paper",
+    },
+}
+
+
+def examples(command: str) -> str:
+    """The lines of a command with what they are for, as typer wants them."""
+    lines = EXAMPLES[command]
+    width = max(map(len, lines))
+    shown = [f"[cyan]{line}[/]{' ' * (width - len(line) + 3)}{what}" for line, what in lines.items()]
+    return "\n\n".join(["[bold]Examples[/]", *shown])

@@ -1,0 +1,236 @@
+"""Training from Python: the same refusals, the same run and the same facts as on the command line, as events."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epass.app import train as module
+from epass.app.events import Caution, Notice, Plan, Progress, Result, Work
+from epass.app.train import pretrain, train
+from epass.errors import InputError, RunError
+from epass.machine.signals import Stopped, stop_signals
+from epass.runs import load_run
+from tiny_recipe import tiny_recipe
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
+    (tmp_path / "tiny.toml").write_text(tiny_recipe())
+    return tmp_path
+
+
+def leaking(place: Path) -> str:
+    """Two classes of noise; the first test image is also a labeled one."""
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    labels = np.arange(40) % 2
+    np.savez(
+        place / "leak.npz", train_images=pixels, train_labels=labels, test_images=pixels[:4], test_labels=labels[:4]
+    )
+    return str(place / "leak.npz")
+
+
+def test_a_plan_then_progress_then_a_result() -> None:
+    events = list(train(recipe="tiny.toml", projectors=3, out="run", device="cpu", command="as typed"))
+
+    plan, *middle, result = events
+    assert isinstance(plan, Plan)
+    assert plan.facts["method"] == "simmatch + EPASS (3 projectors)"
+    assert plan.facts["run folder"] == "run"
+    assert "time" not in plan.facts
+    first, notice, *reports = middle
+    assert isinstance(first, Progress)
+    assert (first.values, first.steps) == ({}, 6)
+    assert isinstance(notice, Notice)
+    assert notice.sentence.startswith("About ")
+    assert [event.step for event in reports if isinstance(event, Progress)] == [1, 2, 3, 4, 5, 6]
+    for event in reports:
+        assert isinstance(event, Progress)
+        assert event.seconds_left is not None
+        assert event.values.keys() >= {"loss", "lr"}
+    assert reports[-1].seconds_left == 0
+    assert isinstance(result, Result)
+    stored = json.loads(Path("run/results.json").read_text())
+    assert result.values == {"run": "run", "data": "digits", "results": stored}
+    assert result.files == {"page": Path("run/report.html"), "model": Path("run/model.safetensors")}
+    assert result.following == "epass evaluate run"
+    assert load_run("run").environment["command"] == "as typed"
+
+
+def test_the_first_estimate_does_not_wait_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_ESTIMATE", 0.0)
+    settings = ["plan.report_every=6", "plan.evaluate_every=6"]
+    _, first, notice, last, result = train(recipe="tiny.toml", device="cpu", settings=settings)
+
+    assert isinstance(first, Progress)
+    assert (first.step, dict(first.values)) == (1, {})
+    assert first.seconds_left is not None
+    assert isinstance(notice, Notice)
+    assert isinstance(last, Progress)
+    assert (last.step, last.seconds_left) == (6, 0)
+    assert isinstance(result, Result)
+
+
+def test_nothing_happens_before_somebody_asks(home: Path) -> None:
+    work = train(recipe="tiny.toml", method="simatch")
+
+    assert isinstance(work, Work)
+    assert repr(work) == "<train: not done yet, call .result() or iterate over its events>"
+    assert [path.name for path in home.iterdir()] == ["tiny.toml"]
+    with pytest.raises(InputError, match="did you mean 'simmatch'"):
+        work.result()
+    assert train(recipe="tiny.toml", steps=1, device="cpu").result().values["data"] == "digits"
+
+
+def test_leaks_are_refused_in_python_too(home: Path) -> None:
+    said: dict[str, Any] = {"recipe": "tiny.toml", "labels": 20, "steps": 2, "device": "cpu", "out": "run"}
+    data = leaking(home)
+    with pytest.raises(InputError, match=r"^[1-4] of 4 test images are among the labeled ones: .* --allow-leak\.$"):
+        train(data, **said).result()
+    assert not Path("run").exists()
+    assert train(data, allow_leak=True, **said).result().files
+    # whoever started a run has decided about it
+    assert train(data, resume=True, **said).result().files
+
+
+def test_no_label_teaches_so_none_can_leak(home: Path) -> None:
+    settings = ["plan.labeled_batch=8", "net.width=4", "method.queue_size=32"]
+    result = pretrain(leaking(home), labels=20, steps=2, device="cpu", settings=settings).result()
+    assert result.following.startswith("epass train ")
+    assert " --from " in result.following
+
+
+def test_pretrain_takes_what_train_takes_except_what_makes_no_sense() -> None:
+    both = {function: inspect.signature(function).parameters.keys() for function in (train, pretrain)}
+    assert both[train] - both[pretrain] == {"wrap", "start", "allow_leak"}
+    assert both[pretrain] <= both[train]
+    assert next(iter(both[train])) == "data"
+    with pytest.raises(TypeError, match="wrap"):
+        pretrain("digits", wrap="abc")  # type: ignore[call-arg]
+
+
+def test_a_stop_says_how_to_go_on_and_going_on_is_exact() -> None:
+    line: dict[str, Any] = {"recipe": "tiny.toml", "device": "cpu"}
+
+    def interrupt(work: Work) -> None:
+        for event in work:
+            if isinstance(event, Progress) and event.step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)  # waits for the next step
+
+    with stop_signals() as stop, pytest.raises(Stopped) as stopped:
+        interrupt(train(out="run", stop=stop, **line))
+    assert str(stopped.value) == "continue with epass train --resume --out run --device cpu"
+    assert stopped.value.code == 143
+
+    events = list(train(resume=True, out="run", device="cpu"))
+    assert isinstance(events[0], Plan)
+    assert events[0].facts["steps"].endswith("; 4 of them are done")
+    assert [event.step for event in events if isinstance(event, Progress) and event.values] == [5, 6]
+    train(out="undisturbed", **line).result()
+    assert Path("run/model.safetensors").read_bytes() == Path("undisturbed/model.safetensors").read_bytes()
+
+
+def test_a_stop_before_anything_is_written() -> None:
+    def at_once(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Stopped, match=r"^nothing was written yet\.$") as stopped:
+        train(
+            recipe="tiny.toml", device="cpu", stop=lambda: None, out="run", data=many_images(), reading=at_once
+        ).result()
+    assert stopped.value.code == 130
+
+
+def many_images() -> str:
+    from PIL import Image
+
+    for number in range(20):
+        place = Path("images", "ab"[number % 2], f"{number}.png")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 10 * number).save(place)
+    return "images"
+
+
+def test_a_loss_that_is_no_number_and_a_full_disk_say_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["plan.lr=1e30", "plan.evaluate_every=6"]
+    with pytest.raises(RunError, match=r"The run is in 'run', it had no checkpoint yet; a lower plan\.lr may help\.$"):
+        train(recipe="tiny.toml", out="run", device="cpu", settings=settings).result()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "metrics.jsonl")
+
+    monkeypatch.setattr("epass.runs.RunFolder.append_metrics", full)
+    with pytest.raises(
+        RunError, match=r"^No space left on device: 'metrics.jsonl'\. The run is in 'other', .* --out other"
+    ):
+        train(recipe="tiny.toml", out="other", device="cpu").result()
+
+
+def test_a_budget_becomes_steps_and_a_resumed_run_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, Any] = {"recipe": "tiny.toml", "budget": "10s", "out": "run", "device": "cpu"}
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment: 1.0)
+    assert train(**said).result().values["results"]["steps"] == 9  # nine tenths of the time are for training
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment: 0.1)
+    assert train(resume=True, **said).result().values["results"]["steps"] == 9
+
+
+def test_without_a_budget_no_step_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", None)
+    assert train(recipe="tiny.toml", steps=1, device="cpu").result().files
+
+
+def test_warnings_about_the_result_are_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.report.warnings_of", lambda groups: ["One class is never predicted."])
+    *_, warning, result = train(recipe="tiny.toml", steps=1, device="cpu")
+    assert warning == Caution("One class is never predicted.")
+    assert isinstance(result, Result)
+
+
+REFUSED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("--method", "moco"), {"method": "moco"}),
+    (("--labels", "45"), {"labels": 45}),
+    (("--budget", "soon"), {"budget": "soon"}),
+    (("--budget", "10m", "--steps", "5"), {"budget": "10m", "steps": 5}),
+    (("--resume", "--force"), {"resume": True, "force": True}),
+    (("--set", "plan.stps=1"), {"settings": ["plan.stps=1"]}),
+    (("--log", "wndb"), {"log": ["wndb"]}),
+    (("--out", "tiny.toml"), {"out": "tiny.toml"}),
+    (("--from", "nowhere"), {"start": "nowhere"}),
+    (("--device", "cdua"), {"device": "cdua"}),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=lambda value: " ".join(value))
+def test_what_the_command_refuses_the_function_refuses_with_the_same_sentence(
+    typed: tuple[str, ...], said: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from epass.cli import main
+
+    monkeypatch.setattr("sys.argv", ["epass", "train", "--recipe", "tiny.toml", *typed])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    with pytest.raises(InputError) as refused:
+        train(recipe="tiny.toml", **said).result()
+    assert capsys.readouterr().err == f"Error: {refused.value}\n"
+
+
+def test_json_is_all_that_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from epass.cli import main
+
+    monkeypatch.setattr(
+        "sys.argv", ["epass", "train", "--recipe", "tiny.toml", "--steps", "1", "--out", "run", "--json"]
+    )
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert json.loads(capsys.readouterr().out)["results"] == json.loads(Path("run/results.json").read_text())
