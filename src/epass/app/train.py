@@ -113,7 +113,7 @@ def line_to_go_on(request: Request, home: RunFolder) -> str:
 
 def what_is_kept(home: RunFolder) -> str:
     """Where a run is that failed, and whether it can be continued in the middle."""
-    kept = any(home.checkpoints.glob("step-*"))
+    kept = bool(list(home.checkpoints.glob("step-*")))
     return f"The run is in '{home.path}', {'its last good checkpoint is kept' if kept else 'it had no checkpoint yet'}"
 
 
