@@ -176,12 +176,15 @@ def test_a_file_that_is_damaged_meanwhile_ends_the_run_with_a_checkpoint(photos:
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
-def test_leaks_are_found_among_streamed_images(photos: Path) -> None:
+def test_leaks_are_found_among_streamed_images(photos: Path, tmp_path: Path) -> None:
     for number, file in enumerate(4 * sorted((photos / "a").iterdir())):
         (photos / "a" / f"copy-{number}.jpg").write_bytes(file.read_bytes())
     streamed, held = (build(make(photos, streaming=streaming, data_labels=30), CPU) for streaming in (True, False))
     assert leaks(streamed.split) == leaks(held.split) != []
     streamed.feed.close()
+    with pytest.raises(InputError, match="test images are among the labeled ones"):
+        next(run(streamed.recipe, tmp_path / "run", device="cpu"))
+    assert reading_threads() == []
 
 
 @pytest.mark.slow

@@ -35,8 +35,8 @@ METHODS = {"extractall", "extract", "exec_module"}  # of archives and loaders, w
 MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml", "xml"}
 ALLOWED = {
     ("networks/weights.py", "pickle.UnpicklingError"),  # only to catch it
-    ("cli/workers.py", "pickle"),  # what the process itself packed, for the processes that it starts: no file
-    ("cli/workers.py", "pickle.loads"),
+    ("app/workers.py", "pickle"),  # what the process itself packed, for the processes that it starts: no file
+    ("app/workers.py", "pickle.loads"),
     ("__init__.py", "import_module"),  # the public names, from a table beside it
     ("loggers.py", "import_module"),  # of a table beside it, too
     ("methods/__init__.py", "import_module"),  # the files of its own folder

@@ -28,14 +28,13 @@ class Flag:
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
 
 DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
-EVENLY = "How many images keep their label, equally many of every class."
 
 Images = str | PathLike[str]  # the name of a data set or a path, as it was said: '' is not the folder that we are in
 Run = Annotated[str | Path, Flag("The folder of a finished run.", metavar="RUN")]
 Data = Annotated[
     str | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
 ]
-Labels = Annotated[int | None, Flag(EVENLY, WHAT)]
+Labels = Annotated[int | None, Flag("How many images keep their label, equally many of every class.", WHAT)]
 Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD)]
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]

@@ -57,13 +57,14 @@ def run(
         command: The line that started this, for the record.
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
+    recipe = with_located_code(recipe)
     place = choose_device(device) if isinstance(device, str) else device
-    experiment, home = build(with_located_code(recipe), place, dataset), RunFolder(folder)
+    experiment, home = build(recipe, place, dataset), RunFolder(folder)
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
-    if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
-        refuse_leaks(recipe, experiment.split)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
-    with closing(steps):
+    with closing(experiment.feed), closing(steps):
+        if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
+            refuse_leaks(recipe, experiment.split)
         yield from (report for report in steps if report is not None)
 
 
