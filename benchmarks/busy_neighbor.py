@@ -18,7 +18,7 @@ import json, sys, time
 import torch
 from epass.engine.build import build
 from epass.recipe import read_recipe
-from epass.train.step import make_step
+from epass.training.step import make_step
 
 experiment = build(read_recipe(sys.argv[1]), torch.device("cpu"))
 step, seconds = make_step(experiment.method, experiment.optimizer, experiment.average), []

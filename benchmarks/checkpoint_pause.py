@@ -22,9 +22,9 @@ import torch
 
 from epass.engine.build import build
 from epass.recipe import parse_setting, read_recipe
-from epass.train.checkpoint import save_checkpoint, write_checkpoint
-from epass.train.step import make_step
-from epass.train.writer import Writer
+from epass.training.checkpoint import save_checkpoint, write_checkpoint
+from epass.training.step import make_step
+from epass.training.writer import Writer
 
 
 def main() -> None:

@@ -49,8 +49,8 @@ from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import Recipe
 from epass.runs import environment
 from epass.seeds import fold
-from epass.train.optimizer import make_optimizer, parameter_groups
-from epass.train.step import make_step, observe
+from epass.training.optimizer import make_optimizer, parameter_groups
+from epass.training.step import make_step, observe
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
 PREFETCHED = 2  # batches that every worker makes ahead, the default of DataLoader

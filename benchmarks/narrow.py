@@ -24,7 +24,7 @@ from epass.engine.timing import machine, time_steps
 from epass.machine.device import choose_device
 from epass.networks.operators import convolve, convolve_pictures, picture_weight_sums, weight_sums
 from epass.runs import environment
-from epass.train.recording import Recorded
+from epass.training.recording import Recorded
 
 SETS, CALLS = 3, 6
 Work = Callable[[int], object]  # given the number of a set of inputs

@@ -36,7 +36,7 @@ import torch
 from epass.cli import main as epass
 from epass.engine import run as running
 from epass.runs import environment
-from epass.train.checkpoint import checkpoints, read_checkpoint
+from epass.training.checkpoint import checkpoints, read_checkpoint
 
 RECIPE = """
 format = 1

@@ -22,7 +22,7 @@ from epass.recipes import builtin_recipes
 PACKAGE = Path(epass.__file__).parent
 
 EVERYONE = {"errors", "files", "untrusted"}
-CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "train"}
+CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "training"}
 EDGE = {"engine", "extensions", "loggers", "machine", "runs", "report", "recipe", "recipes"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
@@ -39,17 +39,17 @@ ROOMS: dict[str, set[str]] = {
     "methods": {"method", "parts", "machine.distributed", "networks"},
     "augment": {"extensions"},
     "data": {"augment", "extensions", "method", "machine.distributed", "seeds"},
-    "train": {"method", "parts.teacher", "machine.distributed"},
-    "evaluate": set(),
+    "training": {"method", "parts.teacher", "machine.distributed"},
+    "evaluation": set(),
     "runs": set(),
-    "report": {"runs", "evaluate", "extensions", "methods", "recipe"},
-    "check": {"data", "report"},
-    "engine": CORE | {"check.leaks", "evaluate", "extensions", "recipe", "runs"},
-    "loggers": {"train.loop"},
-    "reproduce": {"evaluate", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
+    "report": {"runs", "evaluation", "extensions", "methods", "recipe"},
+    "checking": {"data", "report"},
+    "engine": CORE | {"checking.leaks", "evaluation", "extensions", "recipe", "runs"},
+    "loggers": {"training.loop"},
+    "reproduce": {"evaluation", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "app": EDGE | {"check", "data", "evaluate", "methods", "networks", "parts", "reproduce", "train"},
+    "app": EDGE | {"checking", "data", "evaluation", "methods", "networks", "parts", "reproduce", "training"},
     "cli": {"app", "machine"},
     "studio": EDGE,
     "__main__": {"cli"},
@@ -69,11 +69,11 @@ LIBRARIES: dict[str, set[str]] = {
     "methods": {"torch"},
     "augment": {"torch"},
     "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
-    "train": {"torch", "safetensors"},
-    "evaluate": {"torch", "numpy", "sklearn", "openTSNE"},
+    "training": {"torch", "safetensors"},
+    "evaluation": {"torch", "numpy", "sklearn", "openTSNE"},
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib", "PIL"},
-    "check": {"torch", "numpy", "PIL"},
+    "checking": {"torch", "numpy", "PIL"},
     "engine": {"torch", "numpy"},
     "loggers": {"torch", "wandb", "mlflow"},
     "reproduce": {"torch"},
@@ -99,7 +99,7 @@ NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich", "triton"}
 
 BANNED_NAMES = {"utils", "misc", "core", "common", "helpers"}
 MODULE_LINES, METHOD_LINES, STORY_LINES = 400, 120, 300
-STORY = ("train/loop.py", "train/step.py", "methods/simmatch.py")  # what one reads to understand a training run
+STORY = ("training/loop.py", "training/step.py", "methods/simmatch.py")  # what one reads to understand a training run
 HOST_SYNCS = {"item", "tolist", "cpu", "numpy", "bincount", "nonzero"}
 FUNCTIONAL = {"F", "functional", "nn.functional", "torch.nn.functional"}
 
@@ -183,7 +183,7 @@ def size_complaints(lines: Mapping[str, int]) -> list[str]:
 
 
 def in_the_step(path: str) -> bool:
-    return room_of(path) in {"methods", "parts"} or path == "train/step.py"
+    return room_of(path) in {"methods", "parts"} or path == "training/step.py"
 
 
 def sync_complaints(path: str, source: str) -> list[str]:
@@ -236,7 +236,7 @@ def test_files_stay_small(sources: dict[str, str]) -> None:
 
 def test_a_step_never_waits_for_the_device(sources: dict[str, str]) -> None:
     step = {path: source for path, source in sources.items() if in_the_step(path)}
-    assert "train/step.py" in step
+    assert "training/step.py" in step
     assert [complaint for path, source in step.items() for complaint in sync_complaints(path, source)] == []
 
 
@@ -273,10 +273,10 @@ def test_the_core_imports_without_edge_libraries(module: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
-        ("train/loop.py", "from ..methods import METHODS", "'train' may not import 'methods.METHODS'"),
-        ("train/loop.py", "from ..data.feed import Feed", "'train' may not import 'data.feed.Feed'"),
-        ("train/loop.py", "import epass.data", "'train' may not import 'data'"),
-        ("train/step.py", "from ..parts import memory", "'train' may not import 'parts.memory'"),
+        ("training/loop.py", "from ..methods import METHODS", "'training' may not import 'methods.METHODS'"),
+        ("training/loop.py", "from ..data.feed import Feed", "'training' may not import 'data.feed.Feed'"),
+        ("training/loop.py", "import epass.data", "'training' may not import 'data'"),
+        ("training/step.py", "from ..parts import memory", "'training' may not import 'parts.memory'"),
         ("data/feed.py", "from epass.methods.fixmatch import FixMatch", "may not import 'methods.fixmatch.FixMatch'"),
         ("data/feed.py", "def read():\n    from .. import methods", "feed.py:2: 'data' may not import 'methods'"),
         ("methods/new.py", "from ..data import Feed", "may not import 'data.Feed'"),
@@ -308,7 +308,7 @@ def test_a_forbidden_import_is_found(path: str, source: str, complaint: str) -> 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("train/step.py", "from ..parts.teacher import Average\nfrom ..parts import teacher"),
+        ("training/step.py", "from ..parts.teacher import Average\nfrom ..parts import teacher"),
         ("methods/new.py", "from ..networks.classifier import predict_jointly\nfrom ..method import Method"),
         ("methods/__init__.py", "from .fixmatch import FixMatch\nfrom ..errors import unknown\nimport math"),
         ("report/page.py", "def draw():\n    from matplotlib.figure import Figure"),
@@ -343,7 +343,7 @@ def test_what_only_looks_like_a_host_sync_passes() -> None:
 
 
 def test_only_the_step_is_free_of_host_syncs() -> None:
-    paths = ["methods/a.py", "parts/b.py", "train/step.py", "train/loop.py", "data/feed.py"]
+    paths = ["methods/a.py", "parts/b.py", "training/step.py", "training/loop.py", "data/feed.py"]
     assert [in_the_step(path) for path in paths] == [True, True, True, False, False]
 
 
@@ -352,13 +352,13 @@ def test_the_other_offences_are_found() -> None:
     assert size_complaints(short) == []
     assert len(size_complaints(short | {"methods/new.py": METHOD_LINES + 1})) == 1
     assert len(size_complaints(short | {"data/new.py": MODULE_LINES + 1})) == 1
-    assert len(size_complaints(short | {"train/loop.py": 101})) == 1
+    assert len(size_complaints(short | {"training/loop.py": 101})) == 1
     assert name_complaints("data/helpers.py") == ["data/helpers.py: nothing is called 'helpers'"]
     assert name_complaints("core/feed.py") == ["core/feed.py: nothing is called 'core'"]
     assert truth_complaints("methods/new.py", "batch.unlabeled_truth")
     assert print_complaints("app/new.py", "def ask():\n    print(1)") == ["app/new.py:2: 'app' may not print"]
     assert print_complaints("cli/new.py", "print(1)") == []
-    assert not truth_complaints("train/step.py", "batch.unlabeled_truth")
+    assert not truth_complaints("training/step.py", "batch.unlabeled_truth")
     tables = "\n".join(f"[{name}]" for name in ("data", "net", "method", "plan"))
     silent = parse_recipe(f"format = 1\nsource = ' '\n{tables}", "new")
     assert recipe_complaints("new", silent) == ["new: says no source"]

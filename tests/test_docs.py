@@ -4,7 +4,7 @@ Conventions for fenced blocks, by what follows the three backticks:
 
 - `python`: executed. The blocks of a page share a namespace and an empty working directory.
 - `python file=mine.py`: the same, and a file of that name for the commands that follow.
-- `python quote=train/step.py`: consecutive lines of that file of the package; `...` stands for lines left out.
+- `python quote=training/step.py`: consecutive lines of that file of the package; `...` stands for lines left out.
 - `console`: lines after `$ ` are executed in order with the Python blocks. What stands below must be what they print,
   numbers aside; `...` stands for any lines.
 - `console shortened`: the same, with 20 training steps instead of those shown, whose progress is not compared.
@@ -41,13 +41,13 @@ from epass.cli import main
 from epass.cli.app import app as command_line
 from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import start_settings
-from epass.evaluate import SCORES
+from epass.evaluation import SCORES
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.recipes import recipe_families
 from epass.runs.folder import FILES, PRETRAINED
-from epass.train.schedule import Plan
+from epass.training.schedule import Plan
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(epass.__file__).parent
@@ -315,7 +315,7 @@ def test_the_recipes_of_a_page_are_valid(page: Path) -> None:
 
 def test_the_training_step_is_quoted_from_all_its_files() -> None:
     found = {block.info.partition("quote=")[2] for block in blocks((DOCS / "one-training-step.md").read_text("utf-8"))}
-    assert found >= {"train/loop.py", "train/step.py", "methods/simmatch.py"}
+    assert found >= {"training/loop.py", "training/step.py", "methods/simmatch.py"}
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -451,8 +451,8 @@ def test_an_odd_block_is_found(text: str, complaint: str) -> None:
     ],
 )
 def test_a_wrong_quotation_is_found(quoted: str, fine: bool) -> None:
-    assert (quote_complaints(f"```python quote=train/step.py\n{quoted}```\n") == []) is fine
-    assert quote_complaints(f"```python quote=train/none.py\n{quoted}```\n") != []
+    assert (quote_complaints(f"```python quote=training/step.py\n{quoted}```\n") == []) is fine
+    assert quote_complaints(f"```python quote=training/none.py\n{quoted}```\n") != []
 
 
 def test_a_dead_link_is_found() -> None:

@@ -28,15 +28,15 @@ from epass.engine.models import load_model, takes_projector
 from epass.engine.run import run, train_steps
 from epass.engine.timing import seconds_per_step
 from epass.errors import InputError
-from epass.evaluate import score
+from epass.evaluation import score
 from epass.machine.device import choose_device, choose_precision
 from epass.method import Outcome
 from epass.methods import METHODS
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import RunFolder, load_run
 from epass.testing import difference, named
-from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
-from epass.train.window import NotFiniteError
+from epass.training.checkpoint import checkpoints, read_checkpoint, restore_newest
+from epass.training.window import NotFiniteError
 
 CPU = torch.device("cpu")
 TINY = Recipe(

@@ -25,9 +25,9 @@ from epass.engine.run import run, train_steps
 from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import RunFolder
-from epass.train.checkpoint import checkpoints, read_checkpoint, restore_newest
-from epass.train.window import NotFiniteError
-from epass.train.writer import Writer
+from epass.training.checkpoint import checkpoints, read_checkpoint, restore_newest
+from epass.training.window import NotFiniteError
+from epass.training.writer import Writer
 from tiny_recipe import tiny_recipe
 
 CPU, STEPS, EVERY_STEP = torch.device("cpu"), 6, 1e-9

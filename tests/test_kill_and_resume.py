@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from epass.train.checkpoint import checkpoints
+from epass.training.checkpoint import checkpoints
 from tiny_recipe import tiny_recipe
 from training_processes import Start, last_step, starting, timeless, wait_until
 

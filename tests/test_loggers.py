@@ -14,7 +14,7 @@ from epass.engine.run import run
 from epass.errors import InputError
 from epass.loggers import LOGGERS, MLflow, TensorBoard, WeightsAndBiases, logged, make_loggers
 from epass.recipe import read_recipe
-from epass.train.loop import Report
+from epass.training.loop import Report
 
 REPORTS = [Report(10, {"loss": 2.0, "lr": 0.1}), Report(20, {"loss": 1.5, "lr": 0.05, "by_class": [1.0, 2.0]})]  # type: ignore[dict-item]
 SETTINGS = {"method.name": "fixmatch", "seed": 0}

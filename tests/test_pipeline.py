@@ -17,8 +17,8 @@ from epass.method import Outcome
 from epass.methods import METHODS
 from epass.recipe import read_recipe
 from epass.testing import difference, named
-from epass.train.optimizer import set_lr
-from epass.train.step import make_step
+from epass.training.optimizer import set_lr
+from epass.training.step import make_step
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

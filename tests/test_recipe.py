@@ -37,7 +37,7 @@ from epass.recipe import (
     toml_value,
 )
 from epass.recipes import builtin_recipes, recipe_families
-from epass.train.schedule import Plan
+from epass.training.schedule import Plan
 
 TEXT = """
 format = 1

@@ -23,8 +23,8 @@ from epass.errors import InputError, PeerError
 from epass.machine.distributed import rank, world_size
 from epass.machine.launch import all_or_none
 from epass.recipe import Recipe
-from epass.train.checkpoint import checkpoints, read_checkpoint
-from epass.train.window import NotFiniteError
+from epass.training.checkpoint import checkpoints, read_checkpoint
+from epass.training.window import NotFiniteError
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 

@@ -22,7 +22,7 @@ from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
 from epass.recipe import read_recipe
 from epass.testing.case import Case as TinyCase
-from epass.train.checkpoint import RunState
+from epass.training.checkpoint import RunState
 
 LINK = Link(latency=3e-6, bandwidth=2e9)
 

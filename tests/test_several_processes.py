@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from epass.runs.lock import LOCK
-from epass.train.checkpoint import checkpoints, read_checkpoint
+from epass.training.checkpoint import checkpoints, read_checkpoint
 from tiny_recipe import tiny_recipe
 from training_processes import Start, children, last_step, starting, timeless, wait_until
 

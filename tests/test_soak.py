@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from epass.train.checkpoint import write_checkpoint
+from epass.training.checkpoint import write_checkpoint
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "soak.py"
 

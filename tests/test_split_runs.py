@@ -18,7 +18,7 @@ from epass.engine.infer import predict
 from epass.engine.models import load_model
 from epass.engine.run import run, train_steps
 from epass.errors import InputError
-from epass.evaluate import open_set_accuracy, score
+from epass.evaluation import open_set_accuracy, score
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import RunFolder, load_run
 

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from epass.check import leaks
+from epass.checking import leaks
 from epass.data import Lookahead, StreamedImages
 from epass.engine.build import Experiment, build
 from epass.engine.run import run, train_steps
@@ -29,8 +29,8 @@ from epass.method import Batch, Outcome
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import RunFolder
 from epass.testing import difference, named
-from epass.train.checkpoint import checkpoints
-from epass.train.recording import Overlap, Recorded
+from epass.training.checkpoint import checkpoints
+from epass.training.recording import Overlap, Recorded
 
 CPU = torch.device("cpu")
 CLASSES, EACH = "abc", 14

@@ -24,8 +24,8 @@ from epass.engine.run import run, train_steps
 from epass.errors import InputError
 from epass.recipe import parse_recipe
 from epass.runs import RunFolder, load_run
-from epass.train.checkpoint import checkpoints, read_checkpoint
-from epass.train.writer import Writer
+from epass.training.checkpoint import checkpoints, read_checkpoint
+from epass.training.writer import Writer
 from tiny_recipe import tiny_recipe
 
 CPU, STEPS, NOW = torch.device("cpu"), 6, {"plan.checkpoint_minutes": 1e-12}

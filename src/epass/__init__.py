@@ -8,12 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.check import check
+    from .app.compare import compare
+    from .app.evaluate import evaluate
+    from .app.predict import predict
+    from .app.train import pretrain, train
     from .data import DATASETS, Dataset, from_arrays, from_huggingface, open_dataset
     from .engine.build import build
     from .engine.models import load_model
     from .engine.run import run
     from .errors import InputError
-    from .evaluate import score
+    from .evaluation import score
     from .extensions import trust
     from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
     from .methods import METHODS
@@ -41,24 +46,35 @@ __all__ = [
     "Recipe",
     "Views",
     "build",
+    "check",
     "check_method",
+    "compare",
+    "evaluate",
     "from_arrays",
     "from_huggingface",
     "load_model",
     "load_run",
     "make_network",
     "open_dataset",
+    "predict",
     "predict_jointly",
+    "pretrain",
     "read_recipe",
     "run",
     "score",
+    "train",
     "trust",
 ]
 
 _ROOMS = {
+    "app.check": ("check",),
+    "app.compare": ("compare",),
+    "app.evaluate": ("evaluate",),
+    "app.predict": ("predict",),
+    "app.train": ("pretrain", "train"),
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "open_dataset"),
     "errors": ("InputError",),
-    "evaluate": ("score",),
+    "evaluation": ("score",),
     "extensions": ("trust",),
     "engine.build": ("build",),
     "engine.models": ("load_model",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from .errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from .train.loop import Report
+    from .training.loop import Report
 
 Values = Mapping[str, float]
 R = TypeVar("R", bound="Report | None")

@@ -10,7 +10,7 @@ from epass.app.events import Progress
 from epass.app.plan import per_class
 from epass.app.words import duration
 from epass.cli.progress import Watch, clock, reading
-from epass.train.loop import Report
+from epass.training.loop import Report
 
 
 def test_a_terminal_shows_a_bar_and_keeps_the_last_test_error() -> None:

@@ -22,7 +22,7 @@ from epass.app.contenders import Contender, parse_contenders, parse_methods, rec
 from epass.app.request import Request, starting_recipe
 from epass.engine.models import takes_projector
 from epass.errors import InputError
-from epass.evaluate import paired_interval
+from epass.evaluation import paired_interval
 from epass.method import Batch, Outcome
 from epass.methods import METHODS
 from epass.methods.fixmatch import FixMatch

@@ -15,7 +15,7 @@ from sklearn import metrics
 from epass.data.read.arrays import from_arrays
 from epass.engine.build import build
 from epass.engine.infer import predict
-from epass.evaluate import score
+from epass.evaluation import score
 from epass.methods import METHODS
 from epass.recipe import arguments, read_recipe
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from calling import Epass, Trained
 
-from epass.evaluate import SCORES, Outputs, Score, add_score
+from epass.evaluation import SCORES, Outputs, Score, add_score
 
 NAME, HEAD = "mean confidence", "confidence, %"
 

@@ -34,7 +34,7 @@ def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
 
 
 def test_a_stopped_pre_training_says_how_to_continue(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epass.train import window
+    from epass.training import window
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

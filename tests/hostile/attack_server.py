@@ -25,7 +25,7 @@ def main() -> None:
     import sklearn.datasets
     import torch
 
-    import epass.check
+    import epass.checking
     import epass.cli
     import epass.data
     import epass.engine.build

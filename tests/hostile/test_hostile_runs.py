@@ -16,7 +16,7 @@ from hostile_world import World
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from epass.train.checkpoint import checksum
+from epass.training.checkpoint import checksum
 
 JSON = ("environment.json", "results.json", "model.json")
 DEEP = b'{"a": ' + b"[" * 100_000

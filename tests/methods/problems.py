@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from epass.method import Batch, Method, Problem
 from epass.networks.classifier import Prediction
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 Row = list[float]
 

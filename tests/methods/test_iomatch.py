@@ -37,9 +37,9 @@ from epass.methods.iomatch import IOMatch
 from epass.networks import count_parameters, make_network
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 CLASSES = 4
 

@@ -29,9 +29,9 @@ from epass.errors import InputError
 from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.pi_model import PiModel
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 CLASSES = 4
 

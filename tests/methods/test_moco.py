@@ -32,9 +32,9 @@ from epass.methods import METHODS, PRETRAINING
 from epass.methods.moco import MoCo
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 CLASSES, WIDTH, BATCH, QUEUE = 3, 4, 6, 10
 

@@ -42,9 +42,9 @@ from epass.method import Batch
 from epass.methods.simmatch import SimMatch
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 CLASSES, WIDTH, NUM_LABELED, LABELED_BATCH, UNLABELED_BATCH = 4, 5, 6, 7, 6
 SETTINGS = {

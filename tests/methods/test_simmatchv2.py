@@ -45,9 +45,9 @@ from epass.networks import Classifier, count_parameters, make_network
 from epass.parts.graph import Propagation
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import make_step
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import make_step
 
 CLASSES, WIDTH, NUM_LABELED, LABELED_BATCH, UNLABELED_BATCH = 4, 5, 9, 4, 6
 SETTINGS = {

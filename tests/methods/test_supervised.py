@@ -7,7 +7,7 @@ import torch
 from problems import LABELED, LABELS, Answers, SmallNet, answers, labeled_loss, make_batch, make_problem, record_inputs
 
 from epass.methods.supervised import FullySupervised, Supervised
-from epass.train.schedule import Plan
+from epass.training.schedule import Plan
 
 
 def test_row_1_supervised_cross_entropy() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from epass.errors import InputError
 from epass.networks import find_network, make_network
 from epass.recipe import arguments
-from epass.train.optimizer import parameter_groups
+from epass.training.optimizer import parameter_groups
 
 
 class Pooled(nn.Module):

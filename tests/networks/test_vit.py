@@ -12,7 +12,7 @@ from epass.networks import Classifier, ViT, count_parameters, make_network
 from epass.networks.vit import resize_positions
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import parameter_groups
+from epass.training.optimizer import parameter_groups
 
 # Name, classes, width of the features, then parameters: without projector, with one of each of PROJECTORS.
 PUBLISHED_COUNTS = [

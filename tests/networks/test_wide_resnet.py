@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from epass.errors import InputError
 from epass.networks import Classifier, WideResNet, count_parameters, make_network
 from epass.parts.projector import ProjectorEnsemble
-from epass.train.optimizer import parameter_groups
+from epass.training.optimizer import parameter_groups
 
 # Name, classes, width of the features, then parameters: without projector, (heads, embedding width) -> with it.
 PUBLISHED_COUNTS = [

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from epass.evaluate import fit_temperature
+from epass.evaluation import fit_temperature
 from epass.report import write_page
 from epass.runs import Predictions
 

@@ -12,7 +12,7 @@ from .events import Event, Notice, Result, Section, work
 from .flags import Flag, Images, Reading
 
 if TYPE_CHECKING:
-    from ..check import Findings
+    from ..checking import Findings
     from ..data import Survey
 
 LISTED = 5  # findings of a kind that are named
@@ -37,7 +37,7 @@ def check(
     if page is not None:
         check_writable(page)
 
-    from ..check import as_values, examine, facts, verdict, write_check
+    from ..checking import as_values, examine, facts, verdict, write_check
 
     survey = look_at(str(data), image_size, reading)
     findings = examine(survey, labels=labels, seed=seed)
@@ -73,7 +73,7 @@ def look_at(data: str, image_size: int | None, reading: Reading | None) -> Surve
 
 def by_kind(findings: Findings) -> dict[str, Sequence[str]]:
     """A line for everything that was found, the gravest first."""
-    from ..check import describe
+    from ..checking import describe
 
     leaks = {
         f"Test images among the {part} ones": [

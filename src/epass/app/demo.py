@@ -97,7 +97,7 @@ def train_all(jobs: dict[Path, Recipe], digits: Dataset, stop: Stop) -> Iterator
 
 def outcome_row(group: Group) -> list[str]:
     """One way of training: error and calibration at the last step, mean ± std over seeds, and the time of one run."""
-    from ..evaluate import SCORES
+    from ..evaluation import SCORES
 
     spreads = {replace(SCORES[key], digits=1): group.spread("last", key) for key in ("error", "ece")}
     shares = [score.text(spread.mean, spread.deviation) if spread else "-" for score, spread in spreads.items()]

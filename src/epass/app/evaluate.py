@@ -30,7 +30,7 @@ def evaluate(
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
     from ..engine.models import load_model
-    from ..evaluate import SCORES, score
+    from ..evaluation import SCORES, score
     from ..machine.device import choose_device
 
     extensions.trust(*(trust or ()))

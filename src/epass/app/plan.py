@@ -57,7 +57,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
     """The outcome of a run, by name."""
-    from ..evaluate import SCORES
+    from ..evaluation import SCORES
 
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
     error, selected = SCORES["error"].text, {}

@@ -34,7 +34,7 @@ from .words import duration
 
 if TYPE_CHECKING:
     from ..engine.build import Experiment
-    from ..train.loop import Report
+    from ..training.loop import Report
 
 FIRST_ESTIMATE = 3.0  # seconds of training after which people want to know how long it takes
 
@@ -119,7 +119,7 @@ def what_is_kept(home: RunFolder) -> str:
 
 def steps_kept(home: RunFolder) -> int:
     """The step of the newest checkpoint in a run folder, 0 without one."""
-    from ..train.checkpoint import checkpoints
+    from ..training.checkpoint import checkpoints
 
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
 
@@ -174,7 +174,7 @@ def follow(
 ) -> Iterator[Event]:
     """Train, and say how it goes and how long it takes."""
     from ..engine.run import train_steps
-    from ..train.window import NotFiniteError
+    from ..training.window import NotFiniteError
 
     resume, force, command, stop = request.resume, request.force, request.command, request.stop
     listening, settings = loggers if is_first_process() else (), experiment.recipe.flat()

@@ -37,11 +37,11 @@ from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
 from ..recipe import Recipe, arguments, check_table
 from ..seeds import fold
-from ..train.checkpoint import RunState
-from ..train.optimizer import make_optimizer
-from ..train.recording import Overlap, Recorded
-from ..train.schedule import Plan
-from ..train.step import make_step
+from ..training.checkpoint import RunState
+from ..training.optimizer import make_optimizer
+from ..training.recording import Overlap, Recorded
+from ..training.schedule import Plan
+from ..training.step import make_step
 from .models import (
     make_method,
     method_class,

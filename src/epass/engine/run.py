@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..check import leaks
+from ..checking import leaks
 from ..data import Dataset, Split, concatenate, split_text
 from ..errors import InputError
-from ..evaluate import open_set_accuracy, score
+from ..evaluation import open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import PRETRAINED, WEIGHTS, RunFolder, environment, write_embeddings
-from ..train.checkpoint import Unreported, restore_newest, write_checkpoint
-from ..train.loop import Report, train
-from ..train.sharing import share_start
-from ..train.window import NotFiniteError, Window
-from ..train.writer import Writer
+from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
+from ..training.loop import Report, train
+from ..training.sharing import share_start
+from ..training.window import NotFiniteError, Window
+from ..training.writer import Writer
 from .build import Experiment, build
 from .infer import answering_network, infer, predict
 from .keep import see_test_images

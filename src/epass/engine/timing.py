@@ -23,10 +23,10 @@ from ..machine.distributed import largest_over_ranks
 from ..method import Batch
 from ..networks import count_parameters
 from ..runs import environment
-from ..train.optimizer import set_lr
-from ..train.recording import Recorded, kept
-from ..train.step import make_step
-from ..train.window import Window
+from ..training.optimizer import set_lr
+from ..training.recording import Recorded, kept
+from ..training.step import make_step
+from ..training.window import Window
 from .build import Experiment
 
 Work = Callable[[int], object]  # what is timed, given the number of a step

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluate import confusion
-from ..evaluate.arrays import as_arrays, log_softmax
+from ..evaluation import confusion
+from ..evaluation.arrays import as_arrays, log_softmax
 from ..runs import Predictions, Run
 from .style import NoDataError
 

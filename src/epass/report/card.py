@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..evaluate import SCORES, Score
-from ..evaluate import score as compute_scores
-from ..evaluate.scores import duration
+from ..evaluation import SCORES, Score
+from ..evaluation import score as compute_scores
+from ..evaluation.scores import duration
 from ..extensions import short
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..evaluate import SCORES, confusion, reliability
+from ..evaluation import SCORES, confusion, reliability
 from ..runs import Predictions
 from .style import BLUE, FAINT, INK, PALE_BLUE, VERMILLION, Drawing, house_style, new_figure
 

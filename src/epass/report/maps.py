@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..evaluate import tsne_map
+from ..evaluation import tsne_map
 from ..runs import Embeddings, Run, load_embeddings
 from .answers import Answers, answers_of, class_names
 from .curves import WIDTH

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..evaluate import cross_fit_temperature, fit_temperature
+from ..evaluation import cross_fit_temperature, fit_temperature
 from ..runs import Predictions, Run
 
 ON_VALIDATION = (

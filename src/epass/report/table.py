@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ..evaluate import SCORES, Score, scores_for
-from ..evaluate.scores import Place
+from ..evaluation import SCORES, Score, scores_for
+from ..evaluation.scores import Place
 from ..files import write_atomically
 from ..runs import Run
 from ..untrusted import spreadsheet_text

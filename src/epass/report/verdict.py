@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluate import SCORES
-from ..evaluate.bootstrap import T_QUANTILES, paired_interval
+from ..evaluation import SCORES
+from ..evaluation.bootstrap import T_QUANTILES, paired_interval
 from ..runs import Run
 from .summary import ALL_LABELS, LABELS_ONLY, Group, display_name, number, seed_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..evaluate import SCORES, Score
+from ..evaluation import SCORES, Score
 from ..recipe import Recipe
 from ..report.summary import Spread, spread_of
 from ..report.table import stored

@@ -15,10 +15,10 @@ from ..method import Batch, Method, Outcome, Problem
 from ..networks.classifier import Classifier
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
-from ..train.checkpoint import RunState
-from ..train.optimizer import make_optimizer
-from ..train.schedule import Plan
-from ..train.step import Step, make_step
+from ..training.checkpoint import RunState
+from ..training.optimizer import make_optimizer
+from ..training.schedule import Plan
+from ..training.step import Step, make_step
 
 LATE = 10**6  # a step after every warm-up
 # Batches that two and three processes can share.

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..method import Method, Outcome
-from ..train.checkpoint import restore_newest, save_checkpoint
-from ..train.step import make_step
+from ..training.checkpoint import restore_newest, save_checkpoint
+from ..training.step import make_step
 from .case import LATE, PROBLEM, Case, difference, named, snapshot
 
 # names that a report fills in itself

@@ -19,8 +19,8 @@ from ..machine.distributed import rank, world_size
 from ..method import Batch, Method
 from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
-from ..train.optimizer import trainable
-from ..train.step import make_step
+from ..training.optimizer import trainable
+from ..training.step import make_step
 from .case import Case
 
 WORLDS = (2, 3)

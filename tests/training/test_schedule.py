@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from epass.errors import InputError
-from epass.train.schedule import Plan
+from epass.training.schedule import Plan
 
 
 def test_warm_up_is_linear_from_zero_to_the_full_rate() -> None:

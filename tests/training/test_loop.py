@@ -11,9 +11,9 @@ import torch
 
 from epass.method import Batch, Outcome
 from epass.testing.checks import _NoHostSync
-from epass.train.loop import Report, train
-from epass.train.schedule import Plan
-from epass.train.window import NotFiniteError, Window
+from epass.training.loop import Report, train
+from epass.training.schedule import Plan
+from epass.training.window import NotFiniteError, Window
 
 
 def feed(step: int) -> Batch:

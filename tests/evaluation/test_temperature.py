@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from epass.errors import InputError
-from epass.evaluate import cross_fit_temperature, fit_temperature, score
+from epass.evaluation import cross_fit_temperature, fit_temperature, score
 
 
 def answers(num_images=400, num_classes=5, sharpness=1.0, seed=0):

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epass.evaluate import bin_by_confidence, confusion, score
-from epass.evaluate.arrays import log_softmax
+from epass.evaluation import bin_by_confidence, confusion, score
+from epass.evaluation.arrays import log_softmax
 
 pytest.importorskip("torchmetrics", reason="a development tool: pip install 'epass[dev]'")
 

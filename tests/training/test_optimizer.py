@@ -8,8 +8,8 @@ from epass.errors import InputError
 from epass.networks import make_network
 from epass.parts.projector import ProjectorEnsemble
 from epass.parts.teacher import Average
-from epass.train.optimizer import make_optimizer, parameter_groups, set_lr, trainable
-from epass.train.schedule import Plan
+from epass.training.optimizer import make_optimizer, parameter_groups, set_lr, trainable
+from epass.training.schedule import Plan
 
 
 class Network(nn.Module):

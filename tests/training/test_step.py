@@ -10,11 +10,11 @@ from epass.method import Batch, Method, Outcome, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
-from epass.train.checkpoint import RunState
-from epass.train.optimizer import make_optimizer, set_lr
-from epass.train.recording import Recorded, kept
-from epass.train.schedule import Plan
-from epass.train.step import make_step, observe
+from epass.training.checkpoint import RunState
+from epass.training.optimizer import make_optimizer, set_lr
+from epass.training.recording import Recorded, kept
+from epass.training.schedule import Plan
+from epass.training.step import make_step, observe
 
 
 class Line(Method):

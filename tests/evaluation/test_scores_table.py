@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epass.errors import InputError
-from epass.evaluate import SCORES, Outputs, Score, add_score, score, scores_for
+from epass.evaluation import SCORES, Outputs, Score, add_score, score, scores_for
 
 LOGITS, LABELS = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 0, 0])
 

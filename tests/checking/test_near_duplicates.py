@@ -8,9 +8,9 @@ import torch
 from pictures_with_copies import brighter, darker, photos, recompressed, shifted
 from torch import Tensor
 
-from epass.check.duplicates import connected, near_pairs
-from epass.check.fingerprint import candidates, fingerprints, thumbnails
-from epass.check.likeness import ALIKE, likeness, threshold
+from epass.checking.duplicates import connected, near_pairs
+from epass.checking.fingerprint import candidates, fingerprints, thumbnails
+from epass.checking.likeness import ALIKE, likeness, threshold
 from epass.data import open_dataset
 
 COPIES: dict[str, Callable[[Tensor], Tensor]] = {

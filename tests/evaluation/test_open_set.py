@@ -6,7 +6,7 @@ import torch
 from sklearn import metrics
 
 from epass.errors import InputError
-from epass.evaluate import open_set_accuracy
+from epass.evaluation import open_set_accuracy
 
 
 def test_every_class_counts_the_same_and_all_unknown_ones_are_one() -> None:

@@ -9,9 +9,9 @@ from pictures_with_copies import darker, photos
 from PIL import Image
 from torch import Tensor
 
-from epass.check import Findings, as_values, examine, facts, leaks, verdict, write_check
-from epass.check.duplicates import digests, exact_groups
-from epass.check.findings import assign, constant_images
+from epass.checking import Findings, as_values, examine, facts, leaks, verdict, write_check
+from epass.checking.duplicates import digests, exact_groups
+from epass.checking.findings import assign, constant_images
 from epass.data import Dataset, Images, divide, from_arrays, open_dataset, survey_arrays, survey_folder
 from epass.errors import InputError
 

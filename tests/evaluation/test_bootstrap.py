@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from epass.evaluate import paired_interval
-from epass.evaluate.bootstrap import T_QUANTILES, widening
+from epass.evaluation import paired_interval
+from epass.evaluation.bootstrap import T_QUANTILES, widening
 
 
 def slow_interval(wrong_ours: list[list[int]], wrong_theirs: list[list[int]]) -> tuple[float, float]:
@@ -103,7 +103,7 @@ SETTINGS = {  # standard deviations of seeds, and the share of mistakes that all
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_where_there_is_no_difference_it_mostly_holds_zero(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epass.evaluate.bootstrap.REPLICATES", 2000)
+    monkeypatch.setattr("epass.evaluation.bootstrap.REPLICATES", 2000)
     num_seeds, spread, shared = SETTINGS[name]
     generator, held, trials, widths = np.random.default_rng(1), 0, 200, []
     for _ in range(trials):

@@ -9,7 +9,7 @@ import torch
 from sklearn import metrics
 
 from epass.errors import InputError
-from epass.evaluate import confusion, score
+from epass.evaluation import confusion, score
 
 
 def problem(num_images: int, num_classes: int, seed: int = 0, scale: float = 2.0):

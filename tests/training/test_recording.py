@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from epass.train.recording import Overlap
+from epass.training.recording import Overlap
 
 Order = Callable[[list[int]], int]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from epass.train.writer import Snapshot, Writer
+from epass.training.writer import Snapshot, Writer
 
 NEVER = 1e9  # minutes
 
@@ -111,7 +111,7 @@ def test_time_is_counted_from_the_last_write_by_a_clock_that_nobody_sets(monkeyp
 
 def test_a_copy_is_taken_when_the_one_before_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, tensor, written = Disk(), torch.zeros(()), []
-    monkeypatch.setattr("epass.train.writer._copy", lambda tensor: (written.append(list(disk.written)), tensor)[1])
+    monkeypatch.setattr("epass.training.writer._copy", lambda tensor: (written.append(list(disk.written)), tensor)[1])
     with Writer(NEVER) as writer:
         writer.start({"a": tensor}, disk.write(1))
         threading.Timer(0.05, disk.done.set).start()
@@ -136,7 +136,7 @@ def test_without_room_for_a_copy_on_the_device_it_is_taken_at_once(monkeypatch: 
     def full(tensor: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("epass.train.writer._copy", full)
+    monkeypatch.setattr("epass.training.writer._copy", full)
     assert Snapshot({"a": torch.arange(3)}).fetch()["a"].tolist() == [0, 1, 2]
 
 

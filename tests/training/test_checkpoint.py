@@ -15,7 +15,7 @@ from epass.method import Method, Outcome
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
-from epass.train.checkpoint import (
+from epass.training.checkpoint import (
     KEPT,
     TYPES,
     RunState,
@@ -27,10 +27,10 @@ from epass.train.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
-from epass.train.optimizer import make_optimizer
-from epass.train.schedule import Plan
-from epass.train.step import Step, make_step
-from epass.train.window import NotFiniteError, Window
+from epass.training.optimizer import make_optimizer
+from epass.training.schedule import Plan
+from epass.training.step import Step, make_step
+from epass.training.window import NotFiniteError, Window
 
 CASE = Case(METHODS["simmatch"], {"threshold": 0.4}, {"size": 2})
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from epass.evaluate import bin_by_confidence, reliability, score
+from epass.evaluation import bin_by_confidence, reliability, score
 
 
 def test_row_16_ece():

@@ -49,7 +49,7 @@ def render(findings: Findings, dataset: Dataset) -> str:
         '<p class="note">Exact: the same pixels. Near: the same but for brightness, contrast, compression or a shift '
         f"by a pixel, with a likeness of {findings.least_likeness:.2f} or more. Mirrored: near, after mirroring.</p>",
     ]
-    style = files("epass.check").joinpath("page.css").read_text("utf-8")
+    style = files("epass.checking").joinpath("page.css").read_text("utf-8")
     return frame(title, "\n".join(part for part in body if part), style=style)
 
 

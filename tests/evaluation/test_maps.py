@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from epass.errors import InputError
-from epass.evaluate import tsne_map
-from epass.evaluate.maps import _arrange
+from epass.evaluation import tsne_map
+from epass.evaluation.maps import _arrange
 
 
 def blobs(count: int = 60, width: int = 70) -> tuple[np.ndarray, np.ndarray]:
