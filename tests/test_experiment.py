@@ -147,7 +147,7 @@ def results(folder: Path) -> dict[str, Any]:
         ({"plan.lr": 0}, "plan.lr must be above 0"),
         ({"plan.momentum": 1}, "plan.momentum lies in [0, 1), not at 1."),
         ({"plan.precision": "half"}, "plan.precision is one of 'auto', 'float32', 'bfloat16', not \"half\"."),
-        ({"augment.crop": 4}, "Unknown setting 'augment.crop': did you mean 'augment.color'?"),
+        ({"augment.colour": 4}, "Unknown setting 'augment.colour': did you mean 'augment.color'?"),
         ({"augment.cutout": "big"}, 'augment.cutout is a number, not "big".'),
         ({"method.warmup_steps": 8}, "method.warmup_steps is 8, but the whole run has 8 steps: use --set"),
         ({"method.warmup_steps": None}, "method.warmup_steps is 1024, but the whole run has 8 steps: use --set"),
