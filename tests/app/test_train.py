@@ -144,20 +144,18 @@ def test_a_stop_before_anything_is_written() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match=r"^nothing was written yet\.$") as stopped:
-        train(
-            recipe="tiny.toml", device="cpu", stop=lambda: None, out="run", data=many_images(), reading=at_once
-        ).result()
+        train(many_images(), recipe="tiny.toml", device="cpu", out="run", reading=at_once).result()
     assert stopped.value.code == 130
 
 
-def many_images() -> str:
+def many_images() -> Path:
     from PIL import Image
 
     for number in range(20):
         place = Path("images", "ab"[number % 2], f"{number}.png")
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), 10 * number).save(place)
-    return "images"
+    return Path("images")
 
 
 def test_a_loss_that_is_no_number_and_a_full_disk_say_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

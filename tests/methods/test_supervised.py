@@ -6,7 +6,8 @@ import pytest
 import torch
 from problems import LABELED, LABELS, Answers, SmallNet, answers, labeled_loss, make_batch, make_problem, record_inputs
 
-from epass.methods.supervised import FullySupervised, Supervised
+from epass.methods.fully_supervised import FullySupervised
+from epass.methods.supervised import Supervised
 from epass.training.schedule import Plan
 
 

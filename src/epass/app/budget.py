@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -34,7 +35,11 @@ def steps_in(seconds: float, experiments: Iterable[Experiment]) -> int:
     """As many steps as the slowest of some experiments makes in that time."""
     from ..engine.timing import seconds_per_step
 
-    return max(1, int(TRAINING_SHARE * seconds / max(map(seconds_per_step, experiments))))
+    slowest = 0.0
+    for experiment in experiments:
+        with closing(experiment.feed):
+            slowest = max(slowest, seconds_per_step(experiment))
+    return max(1, int(TRAINING_SHARE * seconds / slowest))
 
 
 def steps_planned(home: RunFolder) -> int:

@@ -32,13 +32,13 @@ DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
 Images = str | PathLike[str]  # the name of a data set or a path, as it was said: '' is not the folder that we are in
 Run = Annotated[str | Path, Flag("The folder of a finished run.", metavar="RUN")]
 Data = Annotated[
-    str | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
+    Images | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
 ]
 Labels = Annotated[int | None, Flag("How many images keep their label, equally many of every class.", WHAT)]
 Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD)]
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
-Start = Annotated[str | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
+Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
 Net = Annotated[str | None, Flag("See 'epass networks'.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]

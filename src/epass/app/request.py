@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +26,7 @@ from .flags import (
     Flag,
     Force,
     FromRecipe,
+    Images,
     ImageSize,
     Labels,
     Log,
@@ -129,8 +131,9 @@ def starting_recipe(request: Request) -> Recipe:
     default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
     method = checked_method(request) or default
     method = default if is_code(method) else method
-    own = f"{request.data}-{method}"
-    return read_recipe(own if request.data in DATASETS and own in builtin_recipes() else f"folder-{method}")
+    data = fspath(request.data)
+    own = f"{data}-{method}"
+    return read_recipe(own if data in DATASETS and own in builtin_recipes() else f"folder-{method}")
 
 
 def compose(request: Request, recipe: Recipe) -> Recipe:
@@ -179,7 +182,7 @@ def checked_method(request: Request) -> str | None:
     return request.method
 
 
-def as_pretrained(recipe: Recipe, folder: str) -> Recipe:
+def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
     """Start from the weights of a pre-training, with its network and, where the method has one, its projector."""
     from ..engine.models import method_class, takes_projector
 
@@ -199,10 +202,11 @@ def no_data() -> InputError:
     return InputError(f"Say which images: a built-in data set ({names}), a folder of images or an .npz file.")
 
 
-def locate(data: str | None) -> str | None:
+def locate(data: Images | None) -> str | None:
     """A path becomes absolute, so that the run can be resumed and evaluated from any folder."""
     from ..data import DATASETS
 
+    data = None if data is None else fspath(data)
     if data is None or data in DATASETS or not Path(data).expanduser().exists():
         return data  # what does not exist is refused later, in the words it was typed
     return str(Path(data).expanduser().absolute())

@@ -151,7 +151,7 @@ def prepare(
 ) -> Experiment:
     """The objects of the run; with a budget, one of as many steps as fit into `seconds`."""
     from ..data import open_dataset
-    from ..engine.build import build, reading_settings
+    from ..engine.build import build, reading_settings, split_for
     from ..engine.run import refuse_leaks
     from ..machine.device import choose_device
 
@@ -159,9 +159,9 @@ def prepare(
     with all_or_none():
         name, how = recipe.data["name"], reading_settings(recipe)
         dataset = open_dataset(name, **how, progress=request.reading, notice=notice)
-        experiment = build(recipe, place, dataset)
         if not may_leak:
-            refuse_leaks(recipe, experiment.split)
+            refuse_leaks(recipe, split_for(recipe, dataset))
+        experiment = build(recipe, place, dataset)
     if seconds is not None:
         timed = replace(request, steps=steps_in(seconds, [experiment]))
         experiment = build(compose(timed, base), place, dataset)
