@@ -35,7 +35,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epass import Batch, Dataset, Method, Outcome, Problem, Views, from_arrays, predict_jointly
+from epass.evaluation import Score
 from epass.method import Features, Wrapper
+
+MARGIN = Score(
+    "margin",
+    "mean margin",
+    "mean gap between the two largest probabilities",
+    "higher",
+    lambda outputs: float(np.diff(np.sort(np.exp(outputs.log_probs), 1)[:, -2:]).mean()),
+    unit="",
+    digits=3,
+    place="screen",
+)
 
 
 class OwnMatch(Method):
@@ -109,8 +121,17 @@ class Darken:
         (share,) = draws
         return (pixels * (1 - self.reach * share[:, None, None, None])).to(torch.uint8)
 '''
-EVERYTHING = ("OwnMatch", "SmallFeatures", "OneLayer", "stripes", "Darken")
-PARTS = ["--net", "own.py:OneLayer", "--set", "augment.strong=own.py:Darken", "--set", "net.kernel=5"]
+EVERYTHING = ("OwnMatch", "SmallFeatures", "OneLayer", "stripes", "Darken", "MARGIN")
+PARTS = [
+    "--set",
+    'plan.scores=["own.py:MARGIN"]',
+    "--net",
+    "own.py:OneLayer",
+    "--set",
+    "augment.strong=own.py:Darken",
+    "--set",
+    "net.kernel=5",
+]
 SHORT = ["--labels", "10", "--steps", "4", "--image-size", "8", "--device", "cpu"]
 
 
@@ -167,6 +188,9 @@ def test_a_run_holds_whole_paths_and_names_for_people(home: Path, trained: Path)
     assert {"loss_small", "loss_unlabeled"} <= {key for row in found.metrics for key in row}
     (group,) = group_runs([found])
     assert group.label == "Own Match + SmallFeatures"
+    assert found.recipe["plan"]["scores"] == [f"{home}/own.py:MARGIN"]
+    assert found.results is not None
+    assert found.metrics[-1]["test_margin"] == found.results["last"]["margin"] > 0
 
 
 @pytest.mark.slow
@@ -177,10 +201,12 @@ def test_evaluate_and_predict_load_what_is_typed_and_nothing_else(home: Path, tr
     assert refused.count("\n") == 1
     assert all(f"--trust {home}/own.py:{name}" in refused for name in model)
     assert f"--trust {home}/own.py:stripes" in epass(away, "evaluate", trained, *trusting(*model), code=2)
-    answer = json.loads(epass(away, "evaluate", trained, *trusting(*model, "stripes"), "--json"))
+    partial = json.loads(epass(away, "evaluate", trained, *trusting(*model, "stripes"), "--json"))
+    assert "margin" not in partial["scores"]
+    answer = json.loads(epass(away, "evaluate", trained, *trusting(*model, "stripes", "MARGIN"), "--json"))
     recorded = load_run(trained).results
     assert recorded is not None
-    assert (answer["data"], answer["scores"]["error"]) == ("stripes", recorded["last"]["error"])
+    assert (answer["data"], answer["scores"]) == ("stripes", recorded["last"])
 
     assert "OneLayer" in epass(away, "predict", trained, "../picture.png", code=2)
     epass(away, "predict", trained, "../picture.png", *trusting(*model))
@@ -203,7 +229,9 @@ def test_report_needs_no_code(home: Path, trained: Path) -> None:
         epass(home, "report", trained, "--no-maps", "--out", "page.html", "--card", "card.md")
     finally:
         (home / "gone.py").rename(home / "own.py")
-    assert "Own Match + SmallFeatures on stripes, 10 labels" in (home / "page.html").read_text()
+    page = (home / "page.html").read_text()
+    assert "Own Match + SmallFeatures on stripes, 10 labels" in page
+    assert "margin" in page
     assert "Own Match + SmallFeatures on stripes" in (home / "card.md").read_text()
 
 
@@ -218,7 +246,10 @@ def test_compare_puts_a_method_beside_others(home: Path) -> None:
     folder = home / "runs" / "compare"
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {"supervised-0", "fixmatch-0", "OwnMatch-0"}
     assert load_run(folder / "OwnMatch-0").recipe["method"]["weight"] == 0.3
-    assert "Own Match" in (folder / "table.md").read_text()
+    table = (folder / "table.md").read_text()
+    assert "Own Match" in table
+    assert "mean margin" in table
+    assert "mean margin" in printed
 
 
 @pytest.mark.slow

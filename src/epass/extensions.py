@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -78,7 +78,16 @@ def trust(*names: str) -> None:
 
 def trust_typed(*values: object) -> None:
     """Trust those of the values that a person typed which name code."""
-    trust(*(value for value in values if isinstance(value, str) and is_code(value)))
+    trust(*names_in(values))
+
+
+def names_in(values: Iterable[object]) -> Iterator[str]:
+    """The names of code among settings, which may be lists of them."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from names_in(value)
+        elif isinstance(value, str) and is_code(value):
+            yield value
 
 
 def trusted() -> list[str]:
@@ -93,7 +102,7 @@ def trust_flags(names: Iterable[str] | None = None) -> list[str]:
 
 def check_trusted(values: Iterable[object]) -> None:
     """Refuse the names of code among values that somebody wrote into a file, unless all of them are trusted."""
-    named = {located(value) for value in values if isinstance(value, str) and is_code(value)}
+    named = {located(name) for name in names_in(values)}
     if missing := sorted(named - _trusted):
         raise InputError(
             "This run or recipe names code outside of epass, which would be run: if you know what it does, allow it "

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from .. import extensions
 from ..errors import InputError
 from ..recipe import read_recipe
-from .events import Event, Result, work
+from ..runs import load_run
+from .events import Caution, Event, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
 from .words import count_images
 
@@ -29,7 +30,7 @@ def evaluate(
 ) -> Iterator[Event]:
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
-    from ..engine.models import load_model
+    from ..engine.models import load_model, use_scores
     from ..evaluation import SCORES, score
     from ..machine.device import choose_device
 
@@ -37,6 +38,11 @@ def evaluate(
     extensions.trust_typed(data)
     place, run = choose_device(device), Path(run)
     net, model = load_model(run)
+    for name in extensions.names_in([(load_run(run).recipe.get("plan") or {}).get("scores")]):
+        if extensions.located(name) in extensions.trusted():
+            use_scores([name])
+        else:
+            yield Caution(f"A score of the run is left out: its code is run only if you say --trust {name}.")
     dataset, test = own_test(run, reading) if data is None else other_test(data, model, reading)
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))

@@ -47,6 +47,7 @@ from .models import (
     method_class,
     start_settings,
     takes_projector,
+    use_scores,
     without,
     wrapper_class,
 )
@@ -165,6 +166,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     """Objects from a recipe. A `dataset` that is already open is not read again."""
     check_recipe(recipe)
     plan = Plan(**recipe.plan)
+    use_scores(plan.scores)
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
     split = split_for(recipe, dataset)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..extensions import Kind, check_trusted, find, is_code, located
+from ..evaluation import SCORES, Score, add_score
+from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
 from ..networks import NETWORKS, find_network, make_network
@@ -37,6 +38,7 @@ WRAPPER = Kind(
     lambda found: inspect.isclass(found) and issubclass(found, Wrapper) and found is not Wrapper,
     "a class made from epass.method.Wrapper",
 )
+SCORE = Kind("score", lambda found: isinstance(found, Score), "an epass.evaluation.Score")
 
 
 def start_settings(*, weights: str) -> None:
@@ -55,8 +57,16 @@ def wrapper_class(name: object) -> type[Wrapper]:
 
 def with_located_code(recipe: Recipe) -> Recipe:
     """The recipe with the whole paths of your files of code, so that the run can be used from any folder."""
-    named = {key: located(value) for key, value in recipe.flat().items() if is_code(value)}
-    return recipe.with_settings(named)
+    found = {key: value for key, value in recipe.flat().items() if any(names_in([value]))}
+    whole = {key: [*map(located, value)] if isinstance(value, list) else located(value) for key, value in found.items()}
+    return recipe.with_settings(whole)
+
+
+def use_scores(names: Sequence[str] | None) -> None:
+    """Put scores of one's own into the table, unless they are there already."""
+    for name in names or ():
+        if SCORES.get((own := load(name, SCORE)).key) is not own:
+            add_score(own)
 
 
 def display_names(recipe: Recipe) -> dict[str, str]:

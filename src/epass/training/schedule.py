@@ -30,6 +30,7 @@ class Plan:
     report_every: int = 100
     evaluate_every: int = 1000
     checkpoint_minutes: float = 10.0  # at most between two checkpoints; every test writes one, too
+    scores: list[str] | None = None  # of your own, which every test computes besides ours: file.py:score
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"  # only where there is CUDA; it takes a minute or two at the start
 
