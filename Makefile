@@ -7,7 +7,11 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 # Quiet about warnings, not about errors.
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check clean
+# A worker that has nothing left takes tests from another one.
+PYTEST := $(BIN)/python -m pytest -q
+SHARED := -n auto --dist worksteal
+
+.PHONY: help demo fast test gpu check clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -16,9 +20,16 @@ help: ## List the targets
 demo: .venv/.package ## Train on a few labels, on the CPU, and write a report: minutes, no download
 	@$(BIN)/epass demo
 
-test: .venv/.dev ## Everything that must hold before a change goes in: check, then the test suite
+fast: .venv/.dev ## The answer to a pull request in minutes: check, then the tests that are neither slow nor need more
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile
+	@$(PYTEST) $(SHARED) -m "not slow and not distributed and not browser and not gpu"
+
+test: .venv/.dev ## Everything that must hold before a change goes in: check, then the whole test suite
+	@$(MAKE) --no-print-directory check
+	@$(PYTEST) $(SHARED)
+
+gpu: .venv/.dev ## The tests that need a CUDA device, on a machine that has one
+	@$(PYTEST) -m gpu
 
 check: .venv/.dev ## Lint, formatting and types
 	@$(BIN)/ruff check .

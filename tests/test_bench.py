@@ -182,7 +182,6 @@ def test_noise_has_every_class_and_level() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("compile", ["off", "on"])
 def test_measuring_a_captured_step(compile: str) -> None:
     experiment = small(replace(TINY, plan={**TINY.plan, "compile": compile}), torch.device("cuda"))

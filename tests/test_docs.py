@@ -55,6 +55,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTICES = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 SHORT = 20  # steps of a shortened run
+LONG = {"data.md", "evaluation.md", "reproduce.md", "tutorial.md"}  # pages whose code takes a while
 SHOWN = {"", "text", "sh"}
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(
@@ -273,13 +274,18 @@ def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(b.info in EXECUTED for b in blocks(page.read_text("utf-8")))], ids=page_name
-)
+def pages_with_code() -> Iterator[Any]:
+    for page in PAGES:
+        if any(block.info in EXECUTED for block in blocks(page.read_text("utf-8"))):
+            yield pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [])
+
+
+@pytest.mark.parametrize("page", list(pages_with_code()), ids=page_name)
 def test_the_code_of_a_page_runs(page: Path, home: Path) -> None:
     assert run_page(page.read_text("utf-8"), str(page), home) == []
 
 
+@pytest.mark.slow
 def test_the_demo_on_the_front_page_is_what_it_prints(home: Path) -> None:
     with patch("epass.app.demo.count_cores", lambda: 1):  # so that no process has to load torch again
         code, printed = execute("epass demo --steps 6", home)

@@ -16,7 +16,7 @@ import pytest
 
 from epass.training.checkpoint import checkpoints
 from tiny_recipe import tiny_recipe
-from training_processes import Start, last_step, starting, timeless, wait_until
+from training_processes import PATIENCE, Start, last_step, starting, timeless, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -35,17 +35,17 @@ def start() -> Iterator[Start]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     """Wait for a run that nobody disturbs; what it said on standard error."""
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, error
     return error
 
 
 def kill_at(process: subprocess.Popen[str], folder: Path, step: int, delay: float) -> None:
     """kill -9 once the metrics show `step`, and a moment later: in a step, a test or the writing of a checkpoint."""
-    wait_until(process, lambda: last_step(folder) >= step, 60)
+    wait_until(process, lambda: last_step(folder) >= step)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     assert step <= last_step(folder) < STEPS
     assert not (folder / "results.json").exists()

@@ -34,6 +34,7 @@ def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert distance < (2e-2 if device.type == "cuda" else 1e-5), name
 
 
+@pytest.mark.slow
 def test_every_computation_is_printed_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,8 +20,6 @@ from epass.testing import difference, named
 from epass.training.optimizer import set_lr
 from epass.training.step import make_step
 
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 
 def make(device: str, method: str = "simmatch", **settings: Any) -> Experiment:
     own = {"method.threshold": 0.4} if "threshold" in inspect.signature(METHODS[method]).parameters else {}
@@ -72,7 +70,6 @@ def test_too_little_memory_is_not_taken_for_a_failed_compilation(monkeypatch: py
 
 
 @pytest.mark.gpu
-@NEEDS_CUDA
 @pytest.mark.usefixtures("full_float32")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_recorded_pipeline_trains_as_the_plain_one_does(method: str) -> None:
@@ -88,7 +85,6 @@ def test_the_recorded_pipeline_trains_as_the_plain_one_does(method: str) -> None
 
 
 @pytest.mark.gpu
-@NEEDS_CUDA
 @pytest.mark.parametrize("method", METHODS)
 def test_the_compiled_pipeline_stays_close_to_the_plain_one(method: str) -> None:
     settings = {"plan.lr": 0.003}
@@ -100,7 +96,6 @@ def test_the_compiled_pipeline_stays_close_to_the_plain_one(method: str) -> None
 
 
 @pytest.mark.gpu
-@NEEDS_CUDA
 def test_ten_thousand_steps_take_no_more_memory_than_one_thousand() -> None:
     experiment = make("cuda", **{"plan.steps": 10_000, "plan.labeled_batch": 8})
     held = []
@@ -110,6 +105,7 @@ def test_ten_thousand_steps_take_no_more_memory_than_one_thousand() -> None:
     assert held[1] <= held[0]
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_take_no_more_tensors_than_a_hundred() -> None:
     experiment = make("cpu", **{"plan.steps": 1000, "plan.labeled_batch": 4, "plan.unlabeled_ratio": 1, "net.width": 2})
     counts = []

@@ -7,6 +7,7 @@ import projectors
 import pytest
 
 
+@pytest.mark.slow
 def test_every_number_of_projectors_is_timed_in_every_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "times.json"
     projectors.main(

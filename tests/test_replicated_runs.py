@@ -29,7 +29,7 @@ from epass.training.window import NotFiniteError
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 STEPS, STOP = 24, 13
-TOLERANCE = 1e-4  # relative and absolute, as in `epass.testing.replicas`
+TOLERANCE = 1e-4  # relative and absolute: runs are in float32, methods are compared in float64 in test_contract.py
 COMMON: dict[str, Any] = {
     "net": {"name": "small", "width": 4},
     "plan": {

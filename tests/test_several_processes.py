@@ -16,7 +16,7 @@ import pytest
 from epass.runs.lock import LOCK
 from epass.training.checkpoint import checkpoints, read_checkpoint
 from tiny_recipe import tiny_recipe
-from training_processes import Start, children, last_step, starting, timeless, wait_until
+from training_processes import PATIENCE, Start, children, last_step, starting, timeless, wait_until
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -46,11 +46,11 @@ def free_port() -> str:
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
-    wait_until(process, lambda: last_step(folder) >= step, 120)
+    wait_until(process, lambda: last_step(folder) >= step)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, error = process.communicate(timeout=240)
+    out, error = process.communicate(timeout=PATIENCE)
     return process.returncode, out, error
 
 

@@ -14,7 +14,7 @@ import pytest
 from epass.runs.lock import LOCK
 from epass.training.checkpoint import checkpoints, read_checkpoint
 from tiny_recipe import tiny_recipe
-from training_processes import Start, rows, starting, timeless, wait_until
+from training_processes import PATIENCE, Start, rows, starting, timeless, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +34,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=PATIENCE)
     return process.returncode, error
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, count: int, seconds: float = 60) -> None:
-    wait_until(process, lambda: len(rows(folder)) >= count, seconds)
+def wait_for(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    wait_until(process, lambda: len(rows(folder)) >= count)
 
 
 def test_a_run_that_is_told_to_end_keeps_every_step_and_ends_in_the_same_bytes(tmp_path: Path, start: Start) -> None:
@@ -137,7 +137,7 @@ def test_a_comparison_on_two_devices_stops_all_of_them_between_two_steps(tmp_pat
         )
         try:
             for folder, count in zip(folders, before, strict=True):
-                wait_for(process, folder, count + 2, seconds=240)  # three processes load torch
+                wait_for(process, folder, count + 2)
             send(process.pid, number)
             assert end(process) == (
                 expected,

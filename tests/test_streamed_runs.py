@@ -194,13 +194,13 @@ def test_the_command_line_streams_stops_and_goes_on(photos: Path, tmp_path: Path
     setting = ["--set", "plan.report_every=5"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*COMMAND, *started, *setting], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 300
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") > 2):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 130, error
     assert b"continue with epass train --resume --out run" in error
     assert checkpoints(tmp_path / "run" / "checkpoints")
@@ -219,7 +219,6 @@ def test_what_the_command_line_says_about_arrays(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_recorded_step_gets_the_pixels_of_its_own_step(photos: Path) -> None:
     held, streamed = (build(make(photos, streaming=streaming), torch.device("cuda")) for streaming in (False, True))
     for step in (0, 1, 2, 7, 3):
@@ -253,7 +252,6 @@ def recorded_sums(experiment: Experiment, steps: int) -> list[list[float]]:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_streamed_run_on_a_gpu(photos: Path, tmp_path: Path) -> None:
     list(run(make(photos, streaming=True), tmp_path / "run", device="cuda"))
     assert results(tmp_path / "run")["rows"]
@@ -273,6 +271,7 @@ def script() -> ModuleType:
 TINY = ["--images", "16", "--classes", "2", "--net", "small", "--image-size", "16", "--batch", "2", "--steps", "2"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_every_stage(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

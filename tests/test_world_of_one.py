@@ -56,8 +56,6 @@ def talking(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On CUDA the messages are part of the recorded graph."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("there is no GPU here")
     wanted, found = build(RECIPE, choose_device(device)), None
     reports: dict[str, list[dict[str, Any]]] = {}
     reports["silent"] = [report.values for report in train_steps(wanted, RunFolder(tmp_path / "silent")) if report]

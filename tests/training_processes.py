@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Start = Callable[..., "subprocess.Popen[str]"]
+PATIENCE = 300  # seconds, for a machine that does other things too: every process loads torch first
 
 
 @contextmanager
@@ -46,13 +47,13 @@ def children(parent: int) -> list[int]:
     return [int(word) for word in listing.read_text().split()] if listing.exists() else []
 
 
-def wait_until(process: subprocess.Popen[str], reached: Callable[[], bool], seconds: float) -> None:
+def wait_until(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
     """Until something is so, while the process lives."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while not reached():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
-        time.sleep(0.001)
+        time.sleep(0.01)  # whoever looks all the time takes a core from the process
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

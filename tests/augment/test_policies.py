@@ -214,6 +214,7 @@ def test_the_sync_guard_bites():
         torch.arange(3)[torch.arange(3) > 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["strong", "crop"])
 def test_a_policy_compiles_to_one_graph(name: str, photos: Tensor):
     policy = make_policies(padding=4)[name]

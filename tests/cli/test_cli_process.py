@@ -31,6 +31,7 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
     line = ["train", "--recipe", "tiny.toml", "--steps", "100", "--set", "plan.report_every=1", "--out"]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as in this process: another number adds up in another order
@@ -41,7 +42,7 @@ def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
         for text in process.stdout:
             if text.startswith("step 51/"):  # the checkpoint of step 50 is there
                 process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert error == "Stopped: continue with epass train --resume --out 'a run'\n"

@@ -158,6 +158,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epass.app.demo.count_cores", lambda: 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_again_with_other_settings_replaces_the_runs(epass: Epass) -> None:
     assert epass("demo", "--steps", "2", "--seeds", "1").code == 0
@@ -192,6 +193,7 @@ def test_a_folder_of_somebody_else_is_refused_before_anything_is_trained(epass: 
     assert [str(path) for path in Path("out").rglob("*")] == [f"out/{name}", f"out/{name}/thesis.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_an_empty_folder_is_no_obstacle(epass: Epass) -> None:
     Path("out/simmatch-0").mkdir(parents=True)

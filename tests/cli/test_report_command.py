@@ -76,6 +76,7 @@ def test_the_page_has_maps_unless_told_otherwise(epass: Epass, trained: Trained)
     assert "data-atlas=" not in Path("report.html").read_text()
 
 
+@pytest.mark.slow
 def test_figures_for_a_paper(epass: Epass, trained: Trained, tmp_path: Path) -> None:
     (folder,) = copies(trained, tmp_path, "old")
     (folder / "embeddings.safetensors").unlink()  # as in runs of an older version
@@ -146,7 +147,7 @@ def test_what_cannot_be_used_is_named_and_left_out(
     assert alone.err.startswith("Error: ")
     assert written(tmp_path) == []
 
-    beside = epass("report", bad, trained.folder)
+    beside = epass("report", bad, trained.folder, "--no-maps")
     assert (beside.code, beside.err.count("\n")) == (1, 1)
     assert beside.err.startswith("Left out: ")
     assert words in beside.err

@@ -298,6 +298,7 @@ def test_a_killed_writer_leaves_nothing_that_counts(read: Reader, photos: Path, 
     assert read(photos)[1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["once", "again"])
 def test_two_processes_at_once(read: Reader, photos: Path, folder: Path, how: str) -> None:
     children = [start(photos, how) for _ in range(2)]

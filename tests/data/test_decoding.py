@@ -80,6 +80,7 @@ def test_a_file_that_cannot_be_read_is_the_same_sentence_and_spoils_no_other(
     workers.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced_and_no_image_is_lost(images: StreamedImages, paths: list[Path]) -> None:
     everything = torch.arange(10)
     wanted = images.take(everything)

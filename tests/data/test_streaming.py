@@ -116,11 +116,12 @@ def test_it_is_what_lies_in_memory(photos: Path, memory: Images, kind: str) -> N
     assert reading_threads() == []
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7, None])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(3, marks=pytest.mark.slow), None])
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_batches_depend_neither_on_threads_nor_on_looking_ahead(
-    photos: Path, memory: Images, workers: int | None, ahead: int
+def test_batches_depend_neither_on_workers_nor_on_looking_ahead(
+    photos: Path, memory: Images, workers: int | None, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(disk, "THREADS_DO", 2)  # three have processes
     expected = make_feed(memory, memory)
     feed = look_ahead(open_files(photos, memory, workers), open_files(photos, memory, workers), ahead)
     for step in range(9):  # more than two passes

@@ -65,7 +65,6 @@ def test_small_network_works_at_a_size_that_suits_it(size: int, last_size: int) 
 def test_small_network_pools_before_it_activates_and_nothing_changes(size: int) -> None:
     torch.manual_seed(0)
     net = Small(in_channels=1, width=4)
-    net.pool.register_forward_hook(lambda *_: None)  # then nothing is left out, see test_pooling.py
     trunk, tail = net.divide()  # pools after it activates
     pictures, gradient = torch.randn(9, 1, size, size), torch.randn(9, 16)
     found = []

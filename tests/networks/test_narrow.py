@@ -202,6 +202,7 @@ def test_running_statistics_can_be_left_alone() -> None:
     assert norm.num_batches_tracked == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the test after this one is the one for GPUs")
 def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(narrow, "_can_be_compiled", lambda maps: torch.compiler.is_compiling())
@@ -227,7 +228,6 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_compiled_network_is_as_exact_with_them_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     exact = WideResNet(28, 2).to(DEVICE).double()

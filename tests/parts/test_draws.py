@@ -131,7 +131,9 @@ def test_draws_are_a_pure_function_of_the_seed() -> None:
 
 
 # Code that is generated for the CPU once took products with positions for addresses, and other numbers came out.
-GENERATED = pytest.param("inductor", marks=pytest.mark.skipif(which("g++") is None, reason="needs a compiler"))
+GENERATED = pytest.param(
+    "inductor", marks=[pytest.mark.slow, pytest.mark.skipif(which("g++") is None, reason="needs a compiler")]
+)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", GENERATED])

@@ -157,6 +157,7 @@ def test_a_page_without_maps_says_where_they_are(pictured, tmp_path):
     assert "The most confident mistakes" in text
 
 
+@pytest.mark.slow
 def test_figures_as_files(pictured, make_run, tmp_path):
     run = pictured()
     written, left_out = write_figures(tmp_path / "one", [run])
@@ -171,6 +172,7 @@ def test_figures_as_files(pictured, make_run, tmp_path):
     assert b"mean cosine between two heads" in files["head-similarity.svg"]
 
 
+@pytest.mark.slow
 def test_figures_that_cannot_be_drawn_leave_no_file(make_run, tmp_path):
     written, left_out = write_figures(tmp_path, [make_run("supervised", finished=False), make_run()])
     assert {"map-0-labels-only", "map-1-simmatch", "head-similarity", "by-class-0-labels-only"} <= set(left_out)

@@ -141,7 +141,6 @@ def test_without_room_for_a_copy_on_the_device_it_is_taken_at_once(monkeypatch: 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_the_copy_is_that_of_its_moment() -> None:
     tensor = torch.zeros(1 << 22, device="cuda")
     planes = torch.randn(8, 3, 5, 5, device="cuda").to(memory_format=torch.channels_last)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-
-from .pooling import Shrink, normalize_and_shrink
 
 _WORKING_SIZE = 16  # pixels; beyond it, deeper layers would cost time and see too little of the image
 
@@ -25,7 +24,7 @@ class Small(nn.Module):
             nn.MaxPool2d(2),
             _block(2 * width, 4 * width),
         )
-        self.pool = Shrink(_WORKING_SIZE, 2)  # and the body's first one, in one
+        self.pool = _Shrink(2)  # and the body's first one, in one
         self.num_features = 4 * width
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -35,17 +34,32 @@ class Small(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         # The activation is monotone, so it may follow the pooling: the same numbers, of a fraction of the pixels.
         _, first, second, pool, last = self.body
-        convolution, norm, activation = self.stem
-        maps = first(activation(normalize_and_shrink(cast(nn.Conv2d, convolution), norm, self.pool, images)))
-        convolution, norm, activation = cast(nn.Sequential, second)
-        maps = cast(Tensor, last(activation(pool(norm(convolution(maps))))))
+        maps = first(_pooled(self.stem, self.pool, images))
+        maps = cast(Tensor, last(_pooled(second, pool, maps)))
         return maps.mean((2, 3))
 
     def divide(self) -> tuple[nn.Module, nn.Module]:
         """What several heads share, and what each has of its own: the last convolution."""
         layers = list(self.body)
         tail = nn.Sequential(*layers[-2:], nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        return nn.Sequential(self.stem, Shrink(_WORKING_SIZE), *layers[:-2]), tail
+        return nn.Sequential(self.stem, _Shrink(), *layers[:-2]), tail
+
+
+def _pooled(block: nn.Module, pool: nn.Module, maps: Tensor) -> Tensor:
+    convolution, norm, activation = cast(nn.Sequential, block)
+    return cast(Tensor, activation(pool(norm(convolution(maps)))))
+
+
+class _Shrink(nn.Module):
+    """Pools large maps down to the size that the body works at, and `further` than that."""
+
+    def __init__(self, further: int = 1) -> None:
+        super().__init__()
+        self.further = further
+
+    def forward(self, maps: Tensor) -> Tensor:
+        factor = max(1, min(maps.shape[2:]) // _WORKING_SIZE)
+        return F.max_pool2d(maps, self.further * factor)
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
