@@ -47,8 +47,8 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def as_text(name: str | Path) -> str:
-    """The name of a file as text, even where the file system holds bytes that are none."""
-    return os.fsencode(name).decode(errors="replace")
+    r"""The name of a file as text, even where the file system holds bytes that are none: they are written as \xff."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def force_to_disk(path: Path) -> None:

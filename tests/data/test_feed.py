@@ -209,7 +209,7 @@ def test_unknown_views_are_named(refused) -> None:
 def test_an_empty_unlabeled_set_is_refused_only_where_it_is_needed(refused) -> None:
     none = images(0, 0)
     options = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "labeled_batch": 4, "unlabeled_batch": 12, "seed": 0}
-    with refused("no unlabeled image", "keep fewer labels"):
+    with refused("no unlabeled image", "--method supervised", "keep fewer labels"):
         Feed(images(10, 0), none, VIEWS, POLICIES, **options)
     assert Feed(images(10, 0), none, Views(("weak",), ()), POLICIES, **options)(0).unlabeled == ()
 

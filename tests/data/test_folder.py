@@ -235,14 +235,6 @@ def test_mistakes_of_layout(refused, tmp_path: Path) -> None:
         open_dataset(str(one))
 
 
-@pytest.mark.parametrize("name", ["test", "unlabeled", "labelled", "Labeled"])
-def test_a_part_never_becomes_a_class(refused, tmp_path: Path, name: str) -> None:
-    write(tmp_path / name / "1.png")
-    write(tmp_path / "cat/1.png")
-    with refused(f"a folder '{name}' but none called 'labeled'"):
-        open_dataset(str(tmp_path))
-
-
 def test_mistakes_among_the_parts(refused, parts: Path) -> None:
     write(parts / "test/crowe/1.png")
     with refused("Unknown test class 'crowe'", "did you mean 'crow'?"):
@@ -251,10 +243,6 @@ def test_mistakes_among_the_parts(refused, parts: Path) -> None:
     with refused("crowe' holds no image"):
         open_dataset(str(parts))
     (parts / "test/crowe").rmdir()
-    for path in sorted((parts / "unlabeled").rglob("*.*")):
-        path.unlink()
-    with refused("unlabeled' holds no image", "add images or remove it"):
-        open_dataset(str(parts))
     for path in sorted((parts / "labeled/wren").iterdir()):
         path.unlink()
     (parts / "labeled/wren").rmdir()
@@ -266,23 +254,30 @@ def test_only_links_that_stay_inside_are_followed(refused, parts: Path, tmp_path
     outside = write(tmp_path / "outside/secret.png", (99, 99, 99))
     (parts / "unlabeled/again.png").symlink_to(parts / "unlabeled/2.png")
     assert gray(open_dataset(str(parts)).train)[4:] == [5, 4, 4, 6]
-    for place in ("unlabeled/link.png", "labeled/wren/link.png", "labeled/link.png"):
+    links = {place: outside for place in ("unlabeled/link.png", "labeled/wren/link.png", "labeled/link.png")}
+    links |= {place: outside.parent for place in ("labeled/eagle", "unlabeled/more", "zoo")}
+    for place, target in links.items():
         link = parts / place
-        link.symlink_to(outside)
-        with refused(str(link), "secret.png", "only links to files inside"):
+        link.symlink_to(target)
+        with refused(str(link), f"leads to '{target}'", "only links to files inside"):
             open_dataset(str(parts))
-        link.unlink()
-    for place in ("labeled/eagle", "unlabeled/more", "zoo"):
-        link = parts / place
-        link.symlink_to(outside.parent)
-        with refused(str(link), "only links to files inside"):
-            open_dataset(str(parts))
+        made = open_dataset(str(parts), skip_unreadable=True)
+        assert (len(made.train), made.classes) == (8, ("crow", "wren"))
+        assert [name for name, _ in made.skipped] == [place]
         link.unlink()
     for target in (parts, parts / "gone"):  # a loop, and nothing at all
         (parts / "unlabeled/loop").symlink_to(target)
         with refused("loop", "only links to files inside"):
             open_dataset(str(parts))
         (parts / "unlabeled/loop").unlink()
+
+
+def test_a_part_that_is_a_link_is_never_left_out(refused, parts: Path) -> None:
+    (parts / "unlabeled").rename(parts.parent / "elsewhere")
+    (parts / "unlabeled").symlink_to(parts.parent / "elsewhere")
+    for skip in (False, True):
+        with refused("unlabeled' leads to", "put a folder there"):
+            open_dataset(str(parts), skip_unreadable=skip)
 
 
 def test_a_link_may_be_the_data_folder_itself(parts: Path, tmp_path: Path) -> None:

@@ -64,18 +64,32 @@ def test_splits_and_other_columns() -> None:
             "test": FakeRows([{"img": packed(9), "kind": "b"}]),
             "unlabeled": FakeRows([{"img": packed(7)}]),
             "train": FakeRows([{"img": packed(1), "kind": "b"}, {"img": packed(2), "kind": "a"}]),
-            "validation": FakeRows([{"none": 1}]),
+            "validation": FakeRows([{"img": packed(5), "kind": "a"}]),
+            "extra": FakeRows([{"none": 1}]),
         },
         "img",
         "kind",
         image_size=8,
     )
     assert made.classes == ("a", "b")
-    assert made.train.labels.tolist() == [1, 0, -1]
-    assert made.train.pixels[:, 0, 0, 0].tolist() == [1, 2, 7]
+    assert made.train.labels.tolist() == [1, 0, -1, 0]
+    assert made.train.pixels[:, 0, 0, 0].tolist() == [1, 2, 7, 5]
+    assert (made.validation, made.unused) == (1, ("extra",))
+    assert made.parts["validation"] == "validation images"
     assert made.test is not None
     assert torch.equal(made.test.pixels, torch.full((1, 3, 8, 8), 9, dtype=torch.uint8))
     assert made.test.labels.tolist() == [1]
+
+
+def test_without_test_images_those_for_validation_are_the_test() -> None:
+    rows = {"train": [("a", 1), ("b", 2)], "valid": [("b", 3)]}
+    made = from_huggingface(
+        {key: FakeRows([{"image": gray(n), "label": label} for label, n in part]) for key, part in rows.items()}
+    )
+    assert (len(made.train), made.validation) == (2, 0)
+    assert made.test is not None
+    assert made.test.labels.tolist() == [1]
+    assert made.parts == {"valid": "test images, since there are no others"}
 
 
 def test_numbers_without_names() -> None:
@@ -90,7 +104,7 @@ def test_numbers_without_names() -> None:
         ({"train": [("a", 1), ("a", 2)]}, ("split 'train'", "single class 'a'")),
         ({"train": [(None, 1)]}, ("split 'train'", "no class")),
         ({"train": [("a", 1), ("b", 2)], "test": [("c", 1)]}, ("Unknown test class 'c'", "a, b")),
-        ({"train": [("a", 1), ("b", 2)], "test": [(None, 1)]}, ("split 'test'", "without a label")),
+        ({"train": [("a", 1), ("b", 2)], "test": [(None, 1)]}, ("test images", "without a label")),
     ],
 )
 def test_mistakes(refused, splits: dict[str, list[tuple[str | None, int]]], parts: tuple[str, ...]) -> None:

@@ -76,7 +76,7 @@ def test_what_is_missing(folder: Path, refused) -> None:
         ("l_train.txt", "../outside.jpg 0", ("'../outside.jpg 0'", "expected the path of an image in")),
         ("l_train.txt", "link.jpg 0", ("'link.jpg 0'",)),
         ("l_train.txt", f"{'x' * 5000}.jpg 0", ("Line 1",)),
-        ("l_train.txt", "a\x1b[2J.jpg 0", ("Line 1", "no text")),
+        ("l_train.txt", "a\x1b[2J.jpg 0", ("Line 1", "not text")),
         ("l_train.txt", "trainval_images/0/0.jpg -1", ("'-1'", "0 to 199")),
         ("l_train.txt", "trainval_images/0/0.jpg 200", ("'200'", "0 to 199")),
         ("l_train.txt", "trainval_images/0/0.jpg 2", ("l_train.txt", "has label 1,", "some have label 2")),

@@ -72,9 +72,18 @@ def test_class_numbers_are_in_the_order_of_numbers(home: Path) -> None:
     assert made.train.labels.tolist() == [1, 0, 0]
 
 
-def test_validation_images_are_not_used(home: Path) -> None:
-    made = open_dataset(write(home, "path,label,split\n3.png,x,train\n4.png,y,train\ngone.png,z,Val\n"))
-    assert (made.classes, len(made.train), made.test) == (("x", "y"), 2, None)
+@pytest.mark.parametrize("name", ["val", "Valid", "validation", "dev"])
+def test_validation_images_are_kept_apart_or_are_the_test(home: Path, name: str) -> None:
+    rows = f"path,label,split\n4.png,y,{name}\n3.png,x,train\na/1.png,y,\n"
+    made = open_dataset(write(home, rows))
+    assert made.train.labels.tolist() == [0, 1]
+    assert made.test is not None
+    assert (made.test_names, made.test.labels.tolist(), made.validation) == (("4.png",), [1], 0)
+    assert made.parts == {name: "test images, since there are no others"}
+    made = open_dataset(write(home, rows + "a/2.png,x,test\n"))
+    assert made.train_names == ("3.png", "a/1.png", "4.png")
+    assert (made.test_names, made.validation) == (("a/2.png",), 1)
+    assert made.parts == {name: "validation images", "test": "test images"}
 
 
 @pytest.mark.parametrize(
@@ -85,16 +94,16 @@ def test_validation_images_are_not_used(home: Path) -> None:
         ("path,label\n3.png,x\n4.png\n", ("Row 3", "has 1 cells", "2 columns")),
         ('path,label\n"3.png,x\n', ("not a proper CSV file",)),
         ("path,label\n3.png,\n4.png,\n", ("column 'label'", "no class", "label some")),
-        ("path,label\n3.png,x\n\nnone.png,y\n", ("Row 4", "'none.png'", "no such file")),
+        ("path,label\n3.png,x\n\nnone.png,y\n", ("none.png' in row 4", "no such file")),
         ("path,label\n3.png,x\n,y\n", ("Row 3", "has no path")),
-        ("path,label\n3.png,x\na,y\n", ("Row 3", "'a'", "no such file")),
-        ("path,label\n3.png,x\n../secret.png,y\n", ("Row 3", "'../secret.png'", "outside of")),
+        ("path,label\n3.png,x\na,y\n", ("a' in row 3", "no such file")),
+        ("path,label\n3.png,x\n../secret.png,y\n", ("../secret.png' in row 3", "outside of")),
         ("path,label\n3.png,x\n/etc/hosts,y\n", ("'/etc/hosts'", "outside of")),
-        ("path,label\n3.png,x\nlink.png,y\n", ("'link.png'", "outside of")),
-        ("path,label\n3.png,x\n" + "n" * 300 + ".png,y\n", ("Row 3", "no")),
+        ("path,label\n3.png,x\nlink.png,y\n", ("link.png' in row 3", "outside of")),
+        ("path,label\n3.png,x\n" + "n" * 300 + ".png,y\n", ("row 3", "no")),
         ("path,label\n3.png,x\na/../3.png,y\n", ("Rows 2 and 3", "both name", "remove one")),
         ("path,label,split\n3.png,x,train\n3.png,x,test\n", ("Rows 2 and 3", "both name")),
-        ("path,label,split\n3.png,x,later\n", ("Row 2", "split 'later'", "train or test")),
+        ("path,label,split\n3.png,x,later\n", ("Row 2", "split 'later'", "train, val or test")),
         ("path,label,split\n3.png,x,test\n4.png,,test\n", ("Row 3", "test image without a label")),
         ("path,label,split\n3.png,x,\n4.png,y,\na/1.png,yy,test\n", ("Unknown test class 'yy'", "did you mean 'y'?")),
     ],
@@ -104,6 +113,21 @@ def test_mistakes_in_a_table(refused, home: Path, text: str, parts: tuple[str, .
     (home / "link.png").symlink_to(home.parent / "secret.png")
     with refused(*parts):
         open_dataset(write(home, text))
+
+
+def test_all_rows_without_a_file_are_reported_or_left_out(refused, home: Path) -> None:
+    (home / "2.png").write_text("no image")
+    path = write(home, "path,label\n1.png,x\n3.png,x\n../out.png,y\n2.png,y\n4.png,y\n")
+    with refused(
+        "3 images of", "birds.csv' cannot be used", "'1.png' in row 2", "'../out.png' in row 4", "'2.png' cannot"
+    ):
+        open_dataset(path)
+    made = open_dataset(path, skip_unreadable=True)
+    assert (made.train_names, made.train.labels.tolist()) == (("3.png", "4.png"), [0, 1])
+    assert [name for name, _ in made.skipped] == ["1.png", "../out.png", "2.png"]
+    path = write(home, "path,label\n3.png,x\n4.png,y\n1.png,z\n")
+    with refused("None of the labeled images of class 'z'"):
+        open_dataset(path, skip_unreadable=True)
 
 
 def test_other_encodings_are_refused(refused, home: Path) -> None:

@@ -91,6 +91,14 @@ def test_more_members_than_their_bytes_can_be(world: World) -> None:
     world.refused("check", "x.tar.gz", words="holds far more than a file of")
 
 
+@pytest.mark.parametrize("levels", [1_000, 20_000])
+def test_folders_in_folders_without_an_end(world: World, levels: int) -> None:
+    zipped(world.home / "x.zip", GOOD | {"photos/cat/" + "d/" * levels + "1.png": png()})
+    tarred(world.home / "x.tar", *GOOD.items(), ("photos/cat/" + "d/" * levels + "1.png", png()))
+    for name in ("x.zip", "x.tar"):
+        world.refused("check", name, words="lies more than 100 folders deep")
+
+
 def test_two_members_of_one_name_or_place(world: World) -> None:
     zipped(world.home / "x.zip", GOOD)
     with zipfile.ZipFile(world.home / "x.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):

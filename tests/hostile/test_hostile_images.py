@@ -94,10 +94,14 @@ def test_a_pipe_among_the_images_is_not_waited_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("target", ["../../../treasure/diary.txt", "..", "/etc/passwd", "x.png", "nowhere"])
-def test_a_link_out_of_the_folder_is_refused(world: World, target: str) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(world: World, finished: Path, target: str) -> None:
     photos(world.home / "photos")
     (world.home / "photos" / "cat" / "x.png").symlink_to(target)
-    world.refused("check", "photos", words="The link|only links")
+    world.refused("train", "photos", words=r"cat/x.png' leads to .*, and only links to files inside")
+    for command in (("check", "photos"), ("predict", finished, "photos")):
+        answer = world.epass(*command)
+        assert answer.code == 1
+        assert f"cat/x.png leads to '{target}', and only links to files inside" in answer.out
 
 
 def test_a_file_of_two_kinds_is_an_image_and_nothing_else(world: World) -> None:
@@ -133,6 +137,7 @@ def test_a_name_that_is_no_text(world: World) -> None:
     photos(world.home / "photos")
     folder = os.fsencode(world.home / "photos" / "cat")
     os.rename(folder + b"/1.png", folder + b"/\xff\xfe.png")
+    os.rename(folder, os.fsencode(world.home / "photos" / "c") + b"\xe2t")
     world.epass("check", "photos")
     answer = world.epass("check", "photos", "--json")
     json.loads(answer.out)

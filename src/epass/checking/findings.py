@@ -10,11 +10,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..data import Dataset, ImageFile, Images, Survey, divide
+from ..data import Dataset, ImageFile, Images, ImageSource, Survey, divide
 from .duplicates import Kind, Pair, connected, digests, exact_groups, near_pairs
 
-Part = Literal["labeled", "unlabeled", "test"]
-PARTS: tuple[Part, ...] = ("labeled", "unlabeled", "test")
+Part = Literal["labeled", "unlabeled", "validation", "test"]
 LONG = 2.0  # sides of an image: beyond this ratio the central square is less than half of it
 
 
@@ -95,6 +94,8 @@ def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Find
     dataset = survey.dataset
     sets = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
     where = assign(dataset, labels, seed)
+    parts: tuple[Part, ...] = ("labeled", "unlabeled", "validation", "test")
+    parts = tuple(part for part in parts if part != "validation" or dataset.validation)
     names, truth = (*survey.train_names, *survey.test_names), torch.cat([images.labels for images in sets]).tolist()
     members = [
         Member(position, name, part, dataset.classes[label] if label >= 0 else None)
@@ -108,8 +109,8 @@ def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Find
         name=dataset.name,
         classes=dataset.classes,
         held_out=dataset.test is None,
-        counts={part: where.count(part) for part in PARTS},
-        class_counts={part: _per_class(members, part, dataset.classes) for part in PARTS},
+        counts={part: where.count(part) for part in parts},
+        class_counts={part: _per_class(members, part, dataset.classes) for part in parts},
         unreadable=survey.unreadable,
         leaks=tuple(find_leaks(members, exact, pairs)),
         groups=tuple(find_groups(members, exact, pairs)),
@@ -127,9 +128,14 @@ def assign(dataset: Dataset, labels: int | None, seed: int) -> list[Part]:
     test = None if dataset.test is None else Images(torch.arange(len(train), count), dataset.test.labels)
     split = divide(replace(dataset, train=train, test=test), labels=labels, seed=seed)
     parts: list[Part] = ["unlabeled"] * count
-    for part, images in (("labeled", split.labeled), ("test", split.test)):
-        for position in images.pixels.tolist():
-            parts[position] = "labeled" if part == "labeled" else "test"
+    found: list[tuple[Part, ImageSource | None]] = [
+        ("labeled", split.labeled),
+        ("validation", split.validation),
+        ("test", split.test),
+    ]
+    for part, images in found:
+        for position in [] if images is None else images.pixels.tolist():
+            parts[position] = part
     return parts
 
 

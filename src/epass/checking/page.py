@@ -15,7 +15,7 @@ import torch
 from ..data import Dataset
 from ..files import write_atomically
 from ..report.frame import frame
-from .findings import PARTS, Findings, Group, Leak, Member
+from .findings import Findings, Group, Leak, Member
 from .fingerprint import thumbnails
 from .summary import balance, facts, verdict
 
@@ -89,11 +89,12 @@ def _item(why: str, members: Sequence[Member], dataset: Dataset) -> str:
 def _classes(findings: Findings) -> str:
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{findings.class_counts[part][number]:,}</td>" for part in PARTS)
+        + "".join(f"<td>{findings.class_counts[part][number]:,}</td>" for part in findings.counts)
         + "</tr>"
         for number, name in enumerate(findings.classes)
     )
-    heads = "".join(f'<th scope="col">{name}</th>' for name in ("class", "labeled", "unlabeled, label hidden", "test"))
+    names = [f"{part}, label hidden" if part == "unlabeled" else part for part in findings.counts]
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("class", *names))
     return f"""<section><h2>Classes</h2><p>{escape(balance(findings))}.</p>
 <div class="scroll"><table class="counts"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>
 </section>"""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .findings import PARTS, Findings, Group, Leak, Member, Part
+from .findings import Findings, Group, Leak, Member, Part
 
 UNEVEN = 1.5  # times as many images in one class as in another: less is hardly worth a word
 
@@ -38,7 +38,7 @@ def facts(findings: Findings) -> dict[str, str]:
     """Every finding in a few words, the gravest first; what was not found is said, too."""
     groups = findings.groups
     return {
-        "images": ", ".join(f"{findings.counts[part]:,} {part}" for part in PARTS)
+        "images": ", ".join(f"{findings.counts[part]:,} {part}" for part in findings.counts)
         + (" (held out from the labeled images)" if findings.held_out else ""),
         "unreadable": _count(len(findings.unreadable), "file"),
         "leaks, labeled": _leaks(findings, "labeled"),
@@ -77,7 +77,7 @@ def as_values(findings: Findings) -> dict[str, Any]:
         "data": findings.name,
         "images": {**findings.counts, "held_out": findings.held_out},
         "classes": {
-            name: {part: findings.class_counts[part][number] for part in PARTS}
+            name: {part: findings.class_counts[part][number] for part in findings.counts}
             for number, name in enumerate(findings.classes)
         },
         "imbalance": findings.imbalance,

@@ -21,7 +21,8 @@ from .read.folder import list_folder
 from .read.formats import FORMATS, Format, closest, recognize
 from .read.found import Chunk, FoundImages, find_images
 from .read.huggingface import from_huggingface
-from .read.listing import Notice, nothing_at, read_listing
+from .read.listing import nothing_at
+from .read.pixels import Notice, read_listing
 from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
@@ -107,6 +108,7 @@ def open_dataset(
     progress: ProgressCallback | None = None,
     notice: Notice | None = None,
     streaming: Streaming = False,
+    skip_unreadable: bool = False,
 ) -> Dataset:
     """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 
@@ -121,6 +123,8 @@ def open_dataset(
         notice: Called with a sentence when the images came from the cache instead.
         streaming: Whether images stay on disk and are decoded while a run needs them: True, False, or "auto" for
             those that would take more than half of the free memory. Folders, tables and photos can be streamed.
+        skip_unreadable: Whether files of folders, archives and tables that cannot be read are left out and named in
+            `Dataset.skipped`; otherwise they are an error that counts them.
     """
     if name_or_path in DATASETS:
         _refuse_streaming(name_or_path, streaming)
@@ -134,15 +138,17 @@ def open_dataset(
             return resized(original.read(path), image_size)
         size = {} if image_size is None else {"image_size": image_size}
         return original.read(path, **size, progress=progress, streaming=streaming)
+    listing = None
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
-        return read_listing(list_folder(path), image_size, progress, notice, started, streaming)
+        listing = list_folder(path)
+    elif path.is_file() and is_archive(path):
+        listing = list_archive(path)
+    elif path.is_file() and is_table(path):
+        listing = list_table(path, path_column, label_column)
+    if listing is not None:
+        return read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable)
     if path.is_file():
-        if is_archive(path):
-            return read_listing(list_archive(path), image_size, progress, notice, started, streaming)
-        if is_table(path):
-            listing = list_table(path, path_column, label_column)
-            return read_listing(listing, image_size, progress, notice, started, streaming)
         if path.suffix.lower() == ".npz":
             _refuse_streaming(name_or_path, streaming)
             return open_npz(path, image_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -35,6 +35,10 @@ class Dataset:
     train_names: tuple[str, ...] = ()  # of the images, where they are files: paths inside of the data set
     test_names: tuple[str, ...] = ()
     folds: tuple[tuple[int, ...], ...] = ()  # published lists of labeled images: positions in `train`
+    validation: int = 0  # so many of the training images, the last ones, are there to choose a step by, not to train on
+    parts: Mapping[str, str] = field(default_factory=dict)  # what each folder was taken for, where some are parts
+    unused: tuple[str, ...] = ()  # what lies beside them and is not used
+    skipped: tuple[tuple[str, str], ...] = ()  # files that were left out, and why they cannot be read
 
 
 Scale = Dataset | Normalization

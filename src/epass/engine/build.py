@@ -53,7 +53,8 @@ from .models import (
 )
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
-READING = ("image_size", "path_column", "label_column", "streaming")  # keys of [data] that `open_dataset` takes
+# Keys of [data] that `open_dataset` takes.
+READING = ("image_size", "path_column", "label_column", "streaming", "skip_unreadable")
 
 
 def data_schema() -> dict[str, inspect.Parameter]:

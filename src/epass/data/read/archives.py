@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
-from ...errors import InputError
+from ...errors import InputError, shortened
+from ...files import as_text
 from .decode import Packed
-from .folder import list_layout, walk
+from .folder import DEEPEST, LABELED, Problem, list_layout, walk
 from .listing import Listing, Member, Place
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -69,18 +70,20 @@ def list_archive(path: Path) -> Listing:
     root: Place = _tree(path)
     while root.is_dir():
         entries = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
-        if len(entries) != 1 or not any(entry.is_dir() for entry in entries[0].iterdir()):
+        if len(entries) != 1 or entries[0].name.lower() in LABELED:
+            break
+        if not any(entry.is_dir() for entry in entries[0].iterdir()):
             break
         root = entries[0]
     ending = next(ending for ending in ENDINGS if path.name.lower().endswith(ending))
-    listing = list_layout(root, path.name[: -len(ending)], path)
+    listing = list_layout(root, as_text(path.name[: -len(ending)]), path)
     return replace(listing, read=read_members)
 
 
-def list_archived(path: Path) -> list[Place]:
-    """Every image in an archive, wherever it lies in there."""
+def list_archived(path: Path, problems: list[Problem]) -> list[Place]:
+    """Every image in an archive, wherever it lies in there; what cannot be used is put into `problems`."""
     root = _tree(path)
-    return list(walk(root, root))
+    return list(walk(root, root, problems))
 
 
 def _tree(path: Path) -> Member:
@@ -95,7 +98,9 @@ def _tree(path: Path) -> Member:
             folder = root
             for depth, part in enumerate(parts if found.is_dir else parts[:-1], 1):
                 assert folder.children is not None
-                folder = folder.children.setdefault(part, Member(path, PurePosixPath(*parts[:depth]), {}))
+                if part not in folder.children:
+                    folder.children[part] = Member(path, PurePosixPath(*parts[:depth]), {})
+                folder = folder.children[part]
                 if folder.children is None:
                     raise _refused(path, found, "is a file and a folder")
             if not found.is_dir:
@@ -119,11 +124,14 @@ def _parts(path: Path, found: _Found) -> tuple[str, ...]:
         raise _refused(path, found, f"has {found.size:,} bytes, more than the {LARGEST_MEMBER:,} of any image")
     if not place.parts and not found.is_dir:
         raise _refused(path, found, "has no name")
+    if len(place.parts) > DEEPEST:
+        raise _refused(path, found, f"lies more than {DEEPEST} folders deep")
     return place.parts
 
 
 def _refused(path: Path, found: _Found, reason: str) -> InputError:
-    return InputError(f"'{found.name}' in '{path}' {reason}: make the archive again from plain folders and images.")
+    name = shortened(found.name)
+    return InputError(f"'{name}' in '{path}' {reason}: make the archive again from plain folders and images.")
 
 
 def read_members(files: Sequence[Place]) -> Iterator[tuple[int, Packed]]:

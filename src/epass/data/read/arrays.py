@@ -1,26 +1,30 @@
-"""NumPy arrays, in memory or in an .npz file (the layout of MedMNIST), as a data set."""
+"""Arrays or lists of files, in memory or in an .npz file (the layout of MedMNIST), as a data set."""
 
 from __future__ import annotations
 
+import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ...augment import reflect_padding
-from ...errors import InputError
+from ...errors import InputError, shortened
 from ...untrusted import check_growth
 from ..dataset import Dataset, channel_statistics
 from ..images import Images
-from .resize import resize
+from .conversion import Array, as_array, as_labels, as_paths, as_pixels
+from .listing import Listing, Place, number, number_classes
+from .pixels import read_listing
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Values = Array | Sequence[Any]
 _ABSURD = (
     MemoryError,
     OverflowError,
@@ -28,57 +32,119 @@ _ABSURD = (
     TokenError,
     TypeError,
 )  # what NumPy raises on headers that nobody wrote
-_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+_IMAGES = ("train_images", "test_images")
+_KEYS = {*_IMAGES, "train_labels", "test_labels"}
 
 
 def from_arrays(
-    train_images: Array,
-    train_labels: Array,
-    test_images: Array | None = None,
-    test_labels: Array | None = None,
+    train_images: Values,
+    train_labels: Values,
+    test_images: Values | None = None,
+    test_labels: Values | None = None,
     *,
     name: str = "arrays",
     classes: Sequence[str] | None = None,
     image_size: int | None = None,
 ) -> Dataset:
-    """A data set from uint8 images and integer labels.
+    """A data set from what is in memory.
 
     Args:
         train_images: (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels; where both are possible the last
-            dimension is the channel.
-        train_labels: (N,) or (N, 1) integers from 0, where -1 marks an image that nobody labeled.
+            dimension is the channel. The values are uint8, or other numbers from 0 to 1 or from 0 to 255: a warning
+            says which they were taken for. Or the paths of N image files.
+        train_labels: (N,) or (N, 1), integers from 0 or texts; None, NaN, -1 or "" where nobody labeled the image.
         test_images: Like `train_images`, of the same size.
-        test_labels: Like `train_labels`, without -1.
+        test_labels: Like `train_labels`, all of them known.
         name: What reports call this data set.
-        classes: The names of the classes 0, 1, ...; without them the classes are called by their numbers.
-        image_size: Scale the images to squares of this side; without it they must be square already.
+        classes: The names of the classes 0, 1, ..., or the texts in their order; without them the classes are called by
+            their numbers, or are the texts in alphabetical order.
+        image_size: Scale the images to squares of this side; without it they must be square already, and files are
+            scaled to 32.
     """
     if (test_images is None) != (test_labels is None):
         missing = "test_images" if test_images is None else "test_labels"
         raise InputError(f"The test set of '{name}' needs images and labels, but {missing} is missing.")
-    labels = _labels(train_labels, "train_labels")
-    names = tuple(classes) if classes is not None else _numbered(labels, name)
-    _check_classes(labels, names, "train_labels", lowest=-1)
-    train = Images(_pixels(train_images, "train_images", len(labels), image_size), labels)
-    test = None
-    if test_images is not None and test_labels is not None:
-        labels = _labels(test_labels, "test_labels")
-        _check_classes(labels, names, "test_labels", lowest=0)
-        test = Images(_pixels(test_images, "test_images", len(labels), image_size), labels)
-        if test.pixels.shape[1:] != train.pixels.shape[1:]:
-            raise InputError(
-                f"The test images of '{name}' have shape {tuple(test.pixels.shape[1:])} but the training images "
-                f"{tuple(train.pixels.shape[1:])} (channels, height, width): store both alike."
-            )
+    names, labels = _number(train_labels, test_labels, name, classes)
+    images = [as_array(train_images, "train_images")]
+    if test_images is not None:
+        images.append(as_array(test_images, "test_images"))
+    files = [as_paths(part) for part in images]
+    if any(part is not None for part in files):
+        return _open_files(files, labels, name, names, image_size)
+    pixels, like, said = [], None, []
+    for what, part, numbers in zip(_IMAGES, images, labels, strict=False):
+        made, level = as_pixels(part, what, len(numbers), image_size, like)
+        if part.dtype != np.uint8:
+            like = level
+            said.append(f"{what} holds {part.dtype} values, taken as levels from 0 to {255 * level:.0f}.")
+        pixels.append(Images(made, torch.tensor(numbers, dtype=torch.int64)))
+    train, test = pixels[0], pixels[1] if len(pixels) > 1 else None
+    if test is not None and test.shape != train.shape:
+        raise InputError(
+            f"The test images of '{name}' have shape {test.shape} but the training images {train.shape} (channels, "
+            "height, width): store both alike."
+        )
+    for sentence in said:
+        warnings.warn(sentence, stacklevel=2)
     mean, std = channel_statistics(train.pixels)
     padding = reflect_padding(train.pixels.shape[-1], 0.875)
     return Dataset(name, names, train, test, mean, std, {"padding": padding, "horizontal_flip": True})
 
 
+def _number(
+    train_labels: Values, test_labels: Values | None, name: str, classes: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[list[int], list[int]]]:
+    """The names of the classes, and the numbers of the training and the test images."""
+    train = as_labels(train_labels, "train_labels")
+    test = [] if test_labels is None else as_labels(test_labels, "test_labels")
+    texts = any(isinstance(label, str) for label in train)
+    if test and texts != any(isinstance(label, str) for label in test):
+        raise InputError(f"Only the {'train' if texts else 'test'}_labels of '{name}' are texts: use texts for both.")
+    if texts:
+        names = tuple(classes) if classes is not None else tuple(number_classes(filter(None, map(str, train))))
+        train, test = (number(map(str, part), names, "class") for part in (train, test))
+    else:
+        train, test = [int(label) for label in train], [int(label) for label in test]
+        names = tuple(classes) if classes is not None else _numbered(train, name)
+    _check_classes(train, names, "train_labels", lowest=-1)
+    _check_classes(test, names, "test_labels", lowest=0)
+    return names, (train, test)
+
+
+def _open_files(
+    files: Sequence[list[Path] | None],
+    labels: tuple[list[int], list[int]],
+    name: str,
+    classes: tuple[str, ...],
+    image_size: int | None,
+) -> Dataset:
+    """The data set of image files, which are read like those of a table."""
+    places: list[list[Place]] = []
+    seen: set[str] = set()
+    for what, part, numbers in zip(_IMAGES, files, labels, strict=False):
+        if part is None:
+            raise InputError(f"{what} holds no paths, but other images of '{name}' are files: give paths of all.")
+        if len(part) != len(numbers):
+            raise InputError(f"{what} holds {len(part)} images for {len(numbers)} labels: give every image one label.")
+        places.append([path.absolute() for path in part])
+        for path in part:
+            try:
+                place = os.path.realpath(path)
+            except ValueError as error:  # a zero byte
+                raise InputError(f"{what} holds '{shortened(str(path))}', which is not a path ({error}).") from None
+            if place in seen:  # an image in the training and in the test part would make any test look good
+                raise InputError(f"The images of '{name}' have '{path}' twice: remove one of them.")
+            seen.add(place)
+    root = Path(os.path.commonpath([str(path.parent) for part in places for path in part if isinstance(path, Path)]))
+    test = places[1] if len(places) > 1 else []
+    listing = Listing(name, root, list(classes), places[0], labels[0], test, labels[1], opened=False)
+    return read_listing(listing, image_size)
+
+
 def open_npz(
     path: Path, image_size: int | None = None, *, name: str | None = None, classes: Sequence[str] | None = None
 ) -> Dataset:
-    """The data set in the .npz file at `path`; a validation part (val_images, val_labels) is not used.
+    """The data set in the .npz file at `path`; a validation part (val_images, val_labels) is named as not used.
 
     Keys: train_images, train_labels and, for a test set, test_images, test_labels, each as `from_arrays` takes them.
     Without a `name`, that of the file is taken.
@@ -90,8 +156,11 @@ def open_npz(
     test_images, test_labels = arrays.get("test_images"), arrays.get("test_labels")
     if (test_images is None) != (test_labels is None):
         raise _missing(path, "test_images" if test_images is None else "test_labels", arrays)
+    for key in _IMAGES:
+        if key in arrays and arrays[key].dtype.kind in "SU":  # paths: a stranger's file must not choose what is read
+            raise InputError(f"In '{path}': {key} holds texts: save the pixels of the images.")
     try:
-        return from_arrays(
+        made = from_arrays(
             arrays["train_images"],
             arrays["train_labels"],
             test_images,
@@ -102,6 +171,7 @@ def open_npz(
         )
     except InputError as error:
         raise InputError(f"In '{path}': {error}") from None
+    return replace(made, unused=tuple(sorted(arrays.keys() - _KEYS)))
 
 
 def _read(path: Path) -> dict[str, Array]:
@@ -112,7 +182,10 @@ def _read(path: Path) -> dict[str, Array]:
             # Unpickling runs code from the file, so object arrays are refused.
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
-                return {key: file[key] if key in _KEYS else np.empty(0) for key in file.files}
+                arrays = {key: file[key] if key in _KEYS else np.empty(0) for key in file.files}
+                if all(isinstance(array, np.ndarray) for array in arrays.values()):  # NumPy gives other files as bytes
+                    return arrays
+                raise ValueError("it holds what is no array")
     except InputError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, *_ABSURD) as error:
@@ -129,48 +202,9 @@ def _missing(path: Path, key: str, arrays: Mapping[str, Array]) -> InputError:
     return InputError(f"'{path}' has no array called '{key}': it holds {found}.")
 
 
-def _pixels(images: Array, what: str, count: int, image_size: int | None) -> Tensor:
-    """(N, C, H, W) uint8, square."""
-    images = np.asarray(images)
-    if images.dtype != np.uint8:
-        raise InputError(f"{what} holds {images.dtype} values: convert them to uint8 with values from 0 to 255.")
-    if images.ndim == 3:
-        images = images[:, None]
-    elif images.ndim == 4 and images.shape[-1] in (1, 3):
-        images = images.transpose(0, 3, 1, 2)
-    elif images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise InputError(
-            f"{what} has shape {images.shape}: use (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels."
-        )
-    if len(images) != count:
-        raise InputError(f"{what} holds {len(images)} images for {count} labels: give every image one label.")
-    if not images.size:
-        raise InputError(f"{what} is empty: give at least one image.")
-    pixels = torch.from_numpy(np.array(images, order="C"))  # a copy: the caller's array may change or be read-only
-    if image_size is not None:
-        return resize(pixels, image_size)
-    height, width = images.shape[2:]
-    if height != width:
-        side = min(height, width)
-        raise InputError(f"{what} holds images of {height} x {width} pixels: choose an image size such as {side}.")
-    return pixels
-
-
-def _labels(labels: Array, what: str) -> Tensor:
-    """(N,) int64."""
-    labels = np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise InputError(f"{what} has shape {labels.shape}: give one class number per image, shape (N,) or (N, 1).")
-    if labels.dtype.kind not in "iu":
-        raise InputError(f"{what} holds {labels.dtype} values: convert them to integers, -1 for unlabeled images.")
-    return torch.from_numpy(labels.astype(np.int64))
-
-
-def _numbered(labels: Tensor, name: str) -> tuple[str, ...]:
+def _numbered(labels: Sequence[int], name: str) -> tuple[str, ...]:
     """The classes "0", "1", ... up to the largest label, all of which must occur."""
-    known = sorted(set(labels[labels >= 0].tolist()))
+    known = sorted({label for label in labels if label >= 0})
     if not known:
         raise InputError(f"No training image of '{name}' has a label: give some of them a class number from 0.")
     if known != list(range(len(known))):
@@ -182,10 +216,11 @@ def _numbered(labels: Tensor, name: str) -> tuple[str, ...]:
     return tuple(str(number) for number in known)
 
 
-def _check_classes(labels: Tensor, classes: tuple[str, ...], what: str, lowest: int) -> None:
+def _check_classes(labels: Sequence[int], classes: tuple[str, ...], what: str, lowest: int) -> None:
     if len(classes) < 2:
         raise InputError(f"{what} knows {len(classes)} class, but a classifier needs at least two.")
-    wrong = labels[(labels < lowest) | (labels >= len(classes))]
-    if len(wrong):
-        unlabeled = ", or -1 for unlabeled images" if lowest < 0 else ""
-        raise InputError(f"{what} holds {wrong[0].item()}: use 0 to {len(classes) - 1}{unlabeled}.")
+    for label in labels:
+        if not lowest <= label < len(classes):
+            found = "an image without a label" if label == -1 else label
+            unlabeled = ", or -1 for unlabeled images" if lowest < 0 else ""
+            raise InputError(f"{what} holds {found}: use 0 to {len(classes) - 1}{unlabeled}.")

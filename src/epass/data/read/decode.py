@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
+ADVICE = ": replace or remove it"  # the end of what is said about an image that cannot be read
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
 ProgressCallback = Callable[[int, int], None]  # (images done, images in all)
 
@@ -45,18 +46,23 @@ class Packed:
 
 def decode_all(
     images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: ProgressCallback | None = None
-) -> Tensor:
-    """Images with their positions as uint8 (count, 3, image_size, image_size), decoded by a few threads.
+) -> tuple[Tensor, dict[int, str]]:
+    """Images with their positions as uint8 (count, 3, image_size, image_size), and why some cannot be read.
 
-    `images` is asked for the next one only when a thread will soon be free, so that it may read them one by one.
+    They are decoded by a few threads. `images` is asked for the next one only when a thread will soon be free, so that
+    it may read them one by one. The rows of images that cannot be read hold anything.
     """
     pixels = torch.empty(count, 3, image_size, image_size, dtype=torch.uint8)
+    reasons: dict[int, str] = {}
     with _silent(), closing(_in_threads(images, image_size)) as decoding:
-        for done, (position, _, image) in enumerate(decoding, 1):
-            pixels[position] = image.result()
+        for done, (position, source, image) in enumerate(decoding, 1):
+            try:
+                pixels[position] = image.result()
+            except InputError as problem:
+                reasons[position] = without_name(problem, source)
             if progress is not None:
                 progress(done, count)
-    return pixels
+    return pixels, reasons
 
 
 def decode_readable(
@@ -113,7 +119,7 @@ def decode(source: Path | Packed, image_size: int) -> Tensor:
             file.load()
             return to_square(file, image_size)
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
-        raise InputError(f"The image '{source}' cannot be read ({_reason(error)}): replace or remove it.") from error
+        raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
 
 
 def check_pixels(image: Image) -> None:

@@ -1,20 +1,26 @@
-"""A folder of image files as a data set.
+"""A folder of image files as a data set, on disk or in an archive.
 
 Two layouts are understood, both with folders of any depth inside a class:
 
-- `labeled/<class>/...`, optionally `unlabeled/...` and `test/<class>/...`
+- `labeled/<class>/...` or `train/<class>/...`, optionally `unlabeled/...`, `val/<class>/...` and `test/<class>/...`
 - `<class>/...`, where every image has a label
+
+Folders that can be read both ways are refused, and what is not used is listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import InputError, unknown
-from .listing import Listing, Place, check_number
+from ...files import as_text
+from .listing import ROLES, Listing, Place, check_number, name_inside, quoted, taken_for
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
+LABELED = ("labeled", "labelled")  # whoever has such a folder means no other one to be a class
+Problem = tuple[Place, str]  # what cannot be used and why, as a text to be put behind its name
 
 
 def list_folder(path: Path) -> Listing:
@@ -22,88 +28,207 @@ def list_folder(path: Path) -> Listing:
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    return list_layout(path, path.resolve().name, path)
+    return list_layout(path, as_text(path.resolve().name), path)
 
 
 def list_layout(path: Place, name: str, root: Path) -> Listing:
     """The images under a folder on disk or in an archive, which is called `name` and was found at `root`."""
-    folders = {entry.name: entry for entry in _visible(path) if entry.is_dir()}
-    for folder in folders.values():
-        _check_link(folder, path)
-    if "labeled" in folders:
-        return _list_parts(path, folders, name, root)
-    for part in folders:  # otherwise such a folder would quietly become a class
-        if part.lower() in ("labeled", "labelled", "unlabeled", "unlabelled", "test"):
-            raise InputError(f"'{path}' has a folder '{part}' but none called 'labeled': put the classes in there.")
-    classes, train, labels = list_classes(path, path)
-    check_number(classes, f"The folder '{path}'")
-    return Listing(name, root, classes, train, labels)
-
-
-def _list_parts(path: Place, folders: dict[str, Place], name: str, root: Path) -> Listing:
-    classes, train, labels = list_classes(folders["labeled"], path)
-    check_number(classes, f"The folder '{folders['labeled']}'")
-    if "unlabeled" in folders:
-        unlabeled = list(walk(folders["unlabeled"], path))
-        if not unlabeled:
-            raise InputError(f"The folder '{folders['unlabeled']}' holds no image: add images or remove it.")
+    problems: list[Problem] = []
+    entries = _entries(path, path, problems)
+    folders = [entry for entry, is_folder in entries if is_folder]
+    parts = _find_parts(path, folders, problems)
+    if not parts:
+        problems = []  # they are found again
+        classes, train, labels = list_classes(path, path, problems)
+        check_number(classes, f"The folder '{path}'")
+        return Listing(name, root, classes, train, labels, problems=named(problems, root))
+    classes, train, labels = _list_labeled(path, parts, problems)
+    if "unlabeled" in parts:
+        unlabeled = list(walk(parts["unlabeled"], path, problems))
+        _check_open(parts["unlabeled"], problems)
         train += unlabeled
         labels += [-1] * len(unlabeled)
-    if "test" not in folders:
-        return Listing(name, root, classes, train, labels)
-    names, test, numbers = list_classes(folders["test"], path)
-    for known in names:
-        if known not in classes:
-            raise unknown("test class", known, classes)
-    return Listing(name, root, classes, train, labels, test, [classes.index(names[number]) for number in numbers])
+    validation, test = (
+        _list_scored(parts[role], path, role, classes, problems) if role in parts else ([], [])
+        for role in ("validation", "test")
+    )
+    if "test" not in parts:
+        validation, test = ([], []), validation
+    taken = taken_for({role: as_text(folder.name) for role, folder in parts.items()})
+    if "unlabeled" in parts and not unlabeled:
+        taken[as_text(parts["unlabeled"].name)] += ", but it holds none"
+    loose = sum(not is_folder for _, is_folder in entries)
+    return Listing(
+        name,
+        root,
+        classes,
+        train + validation[0],
+        labels + validation[1],
+        *test,
+        validation=len(validation[0]),
+        parts=taken,
+        unused=[as_text(folder.name) for folder in folders if folder not in parts.values()]
+        + ([f"{loose:,} image{'s' * (loose != 1)} beside the folders"] if loose else []),
+        problems=named(problems, root),
+    )
 
 
-def list_classes(folder: Place, root: Place) -> tuple[list[str], list[Place], list[int]]:
+def _find_parts(path: Place, folders: Sequence[Place], problems: Sequence[Problem]) -> dict[str, Place]:
+    """The folders that are parts of a data set, by their role; none where every folder is a class."""
+    for place, reason in problems:
+        if place is path or place.name.lower() in ROLES:  # without a whole part, it would be another data set
+            raise _closed(place, reason)
+    parts: dict[str, Place] = {}
+    for folder in folders:
+        role = ROLES.get(folder.name.lower())
+        if role in parts:
+            both = quoted([parts[role].name, folder.name])
+            raise InputError(f"'{path}' has the folders {both}, which both read like the {role} images: keep one.")
+        if role is not None:
+            parts[role] = folder
+    if not parts:
+        return {}
+    if not any(folder.name.lower() in LABELED for folder in folders):
+        beside = [folder.name for folder in folders if folder not in parts.values() and any(walk(folder, path, []))]
+        if beside:
+            raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
+    if "labeled" not in parts:
+        raise _two_ways(path, parts, "add the labeled images as labeled/<class>/")
+    return parts
+
+
+def _two_ways(path: Place, parts: dict[str, Place], advice: str) -> InputError:
+    names = quoted([folder.name for folder in parts.values()])
+    return InputError(
+        f"'{path}' can be read in two ways: as parts of a data set ({names}), then {advice}, or as classes, then put "
+        "the folders of all classes into one called 'labeled'."
+    )
+
+
+def _list_labeled(
+    path: Place, parts: dict[str, Place], problems: list[Problem]
+) -> tuple[list[str], list[Place], list[int]]:
+    """As `list_classes`, where the classes are certain to be some."""
+    folder = parts["labeled"]
+    if folder.name.lower() not in LABELED and _is_flat(folder, path):
+        raise _two_ways(path, parts, f"give every class a folder in '{folder.name}'")
+    classes, train, labels = list_classes(folder, path, problems)
+    no_classes = [name for name in classes if name.lower() in ROLES and name.lower().endswith(LABELED)]
+    if no_classes or all(name.lower() in ROLES for name in classes):
+        raise InputError(
+            f"'{folder}' can be read in two ways: with {quoted(no_classes or classes)} as parts of a data set, then "
+            f"move them to '{path}', or as classes, then call them otherwise."
+        )
+    check_number(classes, f"The folder '{folder}'")
+    return classes, train, labels
+
+
+def _list_scored(
+    folder: Place, root: Place, role: str, classes: Sequence[str], problems: list[Problem]
+) -> tuple[list[Place], list[int]]:
+    """The images of a part in which answers are compared with the truth, and their labels."""
+    if _is_flat(folder, root):
+        raise InputError(
+            f"'{folder}' holds images without classes, with which no answer can be compared: give every class a folder "
+            "in it, or call it 'unlabeled' to train on its images."
+        )
+    names, files, labels = list_classes(folder, root, problems)
+    for name in names:
+        if name not in classes:
+            raise unknown(f"{role} class", name, classes)
+    return files, [classes.index(names[label]) for label in labels]
+
+
+def list_classes(folder: Place, root: Place, problems: list[Problem]) -> tuple[list[str], list[Place], list[int]]:
     """The classes in `folder`, the image files in them, and the labels of these."""
     paths: list[Place] = []
     labels: list[int] = []
     classes: list[str] = []
-    for entry in _visible(folder):
-        _check_link(entry, root)
-        if _is_image(entry):
+    for entry, is_folder in _entries(folder, root, problems):
+        if not is_folder:
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
-        if not entry.is_dir():
-            continue
-        found = list(walk(entry, root))
-        if not found:
+        known = len(problems)
+        found = list(walk(entry, root, problems))
+        if not found and len(problems) == known:
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
         labels += [len(classes)] * len(found)
-        classes.append(entry.name)
+        classes.append(as_text(entry.name))
+    _check_open(folder, problems)
     if not classes:
         raise InputError(f"The folder '{folder}' holds no class: give every class a folder with its images.")
     return classes, paths, labels
 
 
-def walk(folder: Place, root: Place) -> Iterator[Place]:
-    """Every image file under `folder`, in the order of the paths."""
-    for entry in _visible(folder):
-        _check_link(entry, root)
-        if entry.is_dir():
-            yield from walk(entry, root)
-        elif _is_image(entry):
+def walk(folder: Place, root: Place, problems: list[Problem]) -> Iterator[Place]:
+    """Every image file under `folder`, in the order of the paths; what cannot be used is put into `problems`."""
+    found = 0
+    way = [(folder, iter(_entries(folder, root, problems)), 0)]  # folders, what is left in them, images before them
+    while way:
+        place, left, before = way[-1]
+        entry, is_folder = next(left, (None, False))
+        if entry is None:
+            way.pop()
+            if way and found == before and place.suffix.lower() in EXTENSIONS:
+                problems.append((place, "is called like an image, but is a folder without any"))
+        elif not is_folder:
+            found += 1
             yield entry
+        elif len(way) == DEEPEST:
+            problems.append((entry, f"lies more than {DEEPEST} folders deep"))
+        else:
+            way.append((entry, iter(_entries(entry, root, problems)), found))
 
 
-def _visible(folder: Place) -> list[Place]:
-    entries: Iterator[Place] = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    return sorted(entries, key=lambda entry: entry.name)
+def named(problems: Sequence[Problem], root: Path) -> list[tuple[str, str]]:
+    """The same with the names of the files inside of the data set, and in their order."""
+    return sorted((name_inside(place, root), reason) for place, reason in problems)
 
 
-def _is_image(path: Place) -> bool:
-    return path.suffix.lower() in EXTENSIONS and not path.is_dir()
+def _entries(folder: Place, root: Place, problems: list[Problem]) -> list[tuple[Place, bool]]:
+    """The images and folders in a folder, in the order of their names, and whether each is a folder."""
+    found = []
+    try:
+        entries: list[Place] = sorted(folder.iterdir(), key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append((folder, f"cannot be opened ({error.strerror})"))
+        return []
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        try:
+            reason, is_folder = _leads_out(entry, root), entry.is_dir()
+        except OSError as error:
+            reason, is_folder = f"cannot be looked at ({error.strerror})", False
+        if reason:
+            problems.append((entry, reason))
+        elif is_folder or entry.suffix.lower() in EXTENSIONS:
+            found.append((entry, is_folder))
+    return found
 
 
-def _check_link(path: Place, root: Place) -> None:
-    """A link may name an image inside the data folder: any other could show files nobody meant to, or never end."""
+def _is_flat(folder: Place, root: Place) -> bool:
+    """Whether a folder holds images, but no folder with images."""
+    entries = _entries(folder, root, [])
+    return any(not is_folder for _, is_folder in entries) and not any(
+        is_folder and any(walk(entry, root, [])) for entry, is_folder in entries
+    )
+
+
+def _check_open(folder: Place, problems: Sequence[Problem]) -> None:
+    for place, reason in problems:
+        if place is folder:
+            raise _closed(place, reason)
+
+
+def _closed(place: Place, reason: str) -> InputError:
+    return InputError(f"'{place}' {reason}: put a folder there that can be read.")
+
+
+def _leads_out(path: Place, root: Place) -> str:
+    """Why a link is not followed, if it is not: one that leaves the data folder shows what nobody meant to show."""
     if not (isinstance(path, Path) and isinstance(root, Path) and path.is_symlink()):
-        return
-    if not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
-        raise InputError(
-            f"The link '{path}' leads to '{path.readlink()}': only links to files inside of '{root}' are followed."
-        )
+        return ""
+    if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+        return ""
+    return f"leads to '{as_text(path.readlink())}', and only links to files inside of the data folder are followed"

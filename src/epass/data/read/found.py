@@ -18,7 +18,7 @@ from ..images import Images
 from .archives import is_archive, list_archived, read_members
 from .channels import with_channels
 from .decode import ProgressCallback, decode_readable
-from .folder import EXTENSIONS, walk
+from .folder import EXTENSIONS, Problem, named, walk
 from .listing import Place, Read, from_disk, name_inside, nothing_at
 from .resize import check_image_size
 from .tables import is_table, list_named
@@ -36,12 +36,13 @@ class Chunk(NamedTuple):
 class FoundImages:
     """Image files of any classes and how to get at them."""
 
-    names: list[str]  # paths inside of the folder or archive, or beside the table or file
+    names: list[str]  # paths inside of the folder or archive, or beside the table or file; those of `problems` last
     files: list[Place]
     read: Read
+    problems: list[str]  # why the others cannot be used
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.names)
 
     def chunks(
         self, image_size: int, channels: int, rows: int = 512, progress: ProgressCallback | None = None
@@ -55,20 +56,24 @@ class FoundImages:
             progress: Called with (images done, images in all) after every chunk.
         """
         check_image_size(image_size)
-        stream = iter(self.read(self.files))
-        for start in range(0, len(self), rows):
+        stream = iter(self.read(self.files)) if self.files else iter(())
+        for start in range(0, len(self.files) or 1, rows):
             readable, reasons = decode_readable(islice(stream, rows), image_size)
+            if start + rows >= len(self.files):
+                reasons |= {len(self.files) + number: reason for number, reason in enumerate(self.problems)}
             positions = sorted(readable)
             nothing = torch.empty(0, 3, image_size, image_size, dtype=torch.uint8)
             pixels = torch.stack([readable[position] for position in positions]) if positions else nothing
             labels = torch.full((len(positions),), -1)
             yield Chunk(positions, Images(with_channels(pixels, channels), labels), dict(sorted(reasons.items())))
             if progress is not None:
-                progress(min(start + rows, len(self)), len(self))
+                progress(min(start + rows, len(self.files)), len(self.files))
 
 
 def find_images(path: str | Path, *, path_column: str | None = None) -> FoundImages:
-    """All images under a folder of any depth, in an archive, in the rows of a table, or a single image file.
+    """All images under a folder, in an archive, in the rows of a table, or a single image file.
+
+    What cannot be used, such as a link that leads out of the folder, is among them: their chunks say why.
 
     Args:
         path: The folder, the .zip or .tar archive, the .csv, .tsv or .parquet table, or the image.
@@ -77,14 +82,16 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
     place = Path(path).expanduser()
     read: Read = from_disk
     files: list[Place]
+    problems: list[Problem] = []
+    missing: list[tuple[str, str]] = []  # rows of a table
     if str(path) and place.is_dir():  # an empty name would mean the current folder
-        files = list(walk(place, place))
+        files = list(walk(place, place, problems))
     elif not place.is_file() or not str(path):
         raise nothing_at(path)
     elif is_archive(place):
-        files, read = list_archived(place), read_members
+        files, read = list_archived(place, problems), read_members
     elif is_table(place):
-        files = list_named(place, path_column)
+        files, missing = list_named(place, path_column)
     elif place.suffix.lower() in EXTENSIONS:
         files = [place]
     else:
@@ -92,7 +99,9 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
             f"'{path}' is neither an image nor holds any: give an image file, a folder, a .zip or .tar archive, or a "
             ".csv or .parquet table of paths."
         )
-    if not files:
+    missing += named(problems, place)
+    if not files and not missing:
         endings = ", ".join(sorted(ending.removeprefix(".") for ending in EXTENSIONS))
         raise InputError(f"'{path}' holds no image: give one with files of these kinds: {endings}.")
-    return FoundImages([name_inside(file, place) for file in files], files, read)
+    names = [name_inside(file, place) for file in files] + [name for name, _ in missing]
+    return FoundImages(names, files, read, [reason for _, reason in missing])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -13,7 +14,7 @@ from ...errors import InputError, one_of
 from ..dataset import Dataset, channel_statistics
 from ..images import Images, ImageSource, concatenate
 from .decode import FORMATS, Packed, ProgressCallback, check_pixels, decode, to_square
-from .listing import check_number, number, number_classes
+from .listing import ROLES, check_number, number, number_classes, taken_for
 from .resize import check_image_size
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def from_huggingface(
     image_size: int = 32,
     progress: ProgressCallback | None = None,
 ) -> Dataset:
-    """A data set from a `datasets.Dataset`, or from the splits "train", "unlabeled" and "test" of a `DatasetDict`.
+    """A data set from a `datasets.Dataset`, or from the splits of a `DatasetDict`.
 
     Args:
-        dataset: Rows, all of them to train on, or a mapping of splits of which "train" must be there.
+        dataset: Rows, all of them to train on, or a mapping of splits, of which "train" must be there, and "unlabeled",
+            "validation" and "test" may be. Without "test", the validation images are the test set.
         image: The column of images, decoded or as their files' bytes.
         label: The column of labels: numbers of named classes, other numbers or texts; None, -1 or "" where nobody gave
             one. The split "unlabeled" needs none.
@@ -57,25 +59,32 @@ def from_huggingface(
     check_image_size(image_size)
     splits = dataset if isinstance(dataset, Mapping) else {"train": dataset}
     one_of("split", "train", splits)
-    parts = {key: splits[key] for key in ("train", "unlabeled", "test") if key in splits}
-    for key, rows in parts.items():
-        for column in (image, *([label] if key != "unlabeled" else [])):
+    called = {role: key for key in splits if (role := ROLES.get(key, "")) in ("unlabeled", "validation", "test")}
+    taken, unused = taken_for(called), tuple(key for key in splits if key not in {"train", *called.values()})
+    if "validation" in called and "test" not in called:
+        called["test"] = called.pop("validation")
+    parts = {"train": splits["train"]} | {role: splits[key] for role, key in called.items()}
+    for role, rows in parts.items():
+        key = called.get(role, role)
+        for column in (image, *([label] if role != "unlabeled" else [])):
             one_of(f"column of the split '{key}' of '{name}'", column, rows.column_names)
     total, done = sum(map(len, parts.values())), 0
     pixels, texts = {}, {}
-    for key, rows in parts.items():
+    for role, rows in parts.items():
+        key = called.get(role, role)
         names = getattr(rows.features.get(label), "names", None)
-        pixels[key] = torch.empty(len(rows), 3, image_size, image_size, dtype=torch.uint8)
-        texts[key] = [""] * len(rows)
+        pixels[role] = torch.empty(len(rows), 3, image_size, image_size, dtype=torch.uint8)
+        texts[role] = [""] * len(rows)
         for position in range(len(rows)):
             row = rows[position]
-            pixels[key][position] = _pixels(row[image], f"{key}[{position}] of '{name}'", image_size)
-            if key != "unlabeled":
-                texts[key][position] = _text(row[label], names)
+            pixels[role][position] = _pixels(row[image], f"{key}[{position}] of '{name}'", image_size)
+            if role != "unlabeled":
+                texts[role][position] = _text(row[label], names)
             done += 1
             if progress is not None:
                 progress(done, total)
-    return _assemble(name, pixels, texts, getattr(parts["train"].features.get(label), "names", None))
+    made = _assemble(name, pixels, texts, getattr(parts["train"].features.get(label), "names", None))
+    return replace(made, parts=taken, unused=unused)
 
 
 def _pixels(image: Image | Mapping[str, Any], where: str, image_size: int) -> Tensor:
@@ -104,12 +113,15 @@ def _assemble(name: str, pixels: dict[str, Tensor], texts: dict[str, list[str]],
     classes = number_classes(known) if names is None else [label for label in names if label in known]
     check_number(classes, f"The split 'train' of '{name}'")
     labels = {key: torch.tensor(number(values, classes, f"{key} class")) for key, values in texts.items()}
-    if "test" in labels and (labels["test"] < 0).any():
-        raise InputError(f"The split 'test' of '{name}' has an image without a label: remove it.")
+    for part in ("validation", "test"):
+        if part in labels and (labels[part] < 0).any():
+            raise InputError(f"The {part} images of '{name}' have one without a label: remove it.")
     train: ImageSource = Images(pixels["train"], labels["train"])
-    if "unlabeled" in pixels:
-        train = concatenate(train, Images(pixels["unlabeled"], labels["unlabeled"]))
+    for part in ("unlabeled", "validation"):
+        if part in pixels:
+            train = concatenate(train, Images(pixels[part], labels[part]))
     mean, std = channel_statistics(train.pixels)
     test = Images(pixels["test"], labels["test"]) if "test" in pixels else None
     augment = {"padding": reflect_padding(train.shape[-1], 0.875), "horizontal_flip": True}
-    return Dataset(name, tuple(classes), train, test, mean, std, augment)
+    validation = len(labels.get("validation", ()))
+    return Dataset(name, tuple(classes), train, test, mean, std, augment, validation=validation)

@@ -1,28 +1,24 @@
-"""Which images a data set consists of, wherever they lie, and the way from there to pixels."""
+"""Which images a data set consists of, wherever they lie."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-import torch
-from torch import Tensor
-
-from ...augment import reflect_padding
-from ...errors import InputError, unknown
-from ..dataset import Dataset, channel_statistics, count_levels, statistics_of
-from ..images import Images, ImageSource
-from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
-from .cache import Entry, load, store
-from .decode import Packed, ProgressCallback, decode_all
-from .resize import check_image_size
+from ...errors import InputError, shortened, unknown
+from ...files import as_text
+from .decode import ADVICE, Packed
 
 _DIGITS = 18  # longer names are no numbers of classes
-_LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
-_ROWS = 512  # images at a time, where they are not all in memory
-Notice = Callable[[str], None]  # takes a sentence for the person who waits
+_FEW = 5  # names in a message
+_LONGEST = 300  # letters of a path or a reason in a message
+ROLES = {
+    **dict.fromkeys(("train", "training", "labeled", "labelled"), "labeled"),
+    **dict.fromkeys(("unlabeled", "unlabelled"), "unlabeled"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}  # what people call the parts of a data set, in small letters
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +68,77 @@ class Listing:
     test: list[Place] = field(default_factory=list)
     test_labels: list[int] = field(default_factory=list)
     read: Read = from_disk
+    validation: int = 0  # as in `Dataset`, like the next two
+    parts: dict[str, str] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)  # names and reasons of what cannot be used
+    marks: list[str] = field(default_factory=list)  # of the files, once they were looked at
+    opened: bool = True  # a command can open the root, and leave out what cannot be used
+
+    @property
+    def files(self) -> list[Place]:
+        return self.train + self.test
+
+    @property
+    def place(self) -> Path:
+        """The folder or archive that the names of the files begin at."""
+        return self.root if self.root.is_dir() or self.read is not from_disk else self.root.parent
+
+    def without(self, reasons: Mapping[int, str]) -> Listing:
+        """The rest, where the files at these positions cannot be used."""
+        files, split = self.files, len(self.train)
+        train = [position for position in range(split) if position not in reasons]
+        test = [position for position in range(len(self.test)) if split + position not in reasons]
+        return replace(
+            self,
+            train=[self.train[position] for position in train],
+            labels=[self.labels[position] for position in train],
+            test=[self.test[position] for position in test],
+            test_labels=[self.test_labels[position] for position in test],
+            validation=sum(position >= split - self.validation for position in train),
+            marks=[mark for position, mark in enumerate(self.marks) if position not in reasons],
+            problems=self.problems
+            + [(name_inside(files[position], self.root), reason) for position, reason in sorted(reasons.items())],
+        )
+
+
+def taken_for(parts: Mapping[str, str]) -> dict[str, str]:
+    """What the parts of a data set are used as, by name; `parts` has the name of every role."""
+    taken = {name: f"{role} images" for role, name in parts.items()}
+    if "validation" in parts and "test" not in parts:
+        taken[parts["validation"]] = "test images, since there are no others"
+    return taken
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Some names in a message."""
+    few = [f"'{shortened(name)}'" for name in names[:_FEW]]
+    few += [f"{len(names) - _FEW:,} more"] if len(names) > _FEW else []
+    return " and ".join(part for part in (", ".join(few[:-1]), few[-1]) if part)
+
+
+def cannot_be_used(
+    problems: Sequence[tuple[str, str]], place: Path, where: str = "", *, skip: bool = False
+) -> InputError:
+    """The error for files, by name, and what is wrong with each: all are counted, and the first ones are named.
+
+    Args:
+        problems: Names inside of `place` and reasons.
+        place: The folder or archive they lie in.
+        where: What was opened, if it is something else, such as a table.
+        skip: Whether the command line can leave them out.
+    """
+    where = where or str(place)
+    them = "them" if len(problems) > 1 else "it"
+    advice = f": replace or remove {them}"
+    if skip:
+        advice += f", or leave {them} out with --skip-unreadable (epass check {where} lists all such files)"
+    named = [(name if len(problems) > 1 else str(place / name), reason) for name, reason in problems[:_FEW]]
+    said = [f"'{name[:_LONGEST]}' {reason.removesuffix(ADVICE)[:_LONGEST]}" for name, reason in named]
+    if len(problems) == 1:
+        return InputError(f"The image {said[0]}{advice}.")
+    rest = f", and {len(problems) - _FEW:,} more" if len(problems) > _FEW else ""
+    return InputError(f"{len(problems):,} images of '{where}' cannot be used ({', '.join(said)}{rest}){advice}.")
 
 
 def nothing_at(path: str | Path) -> InputError:
@@ -105,101 +172,8 @@ def check_number(classes: Sequence[str], where: str) -> None:
         raise InputError(f"{where} holds the single class '{classes[0]}': add a second one.")
 
 
-def read_listing(
-    listing: Listing,
-    image_size: int | None,
-    progress: ProgressCallback | None,
-    notice: Notice | None,
-    started: float,
-    streaming: Streaming = False,
-) -> Dataset:
-    """The data set of a listing, from the cache if nothing changed since it was last read."""
-    size = check_image_size(32 if image_size is None else image_size)
-    files, split = listing.train + listing.test, len(listing.train)
-    marks = [_mark(file, listing.root) for file in files]
-    entry = Entry.of(listing.root, marks, (len(files), 3, size, size))
-    streams = _streams(listing, entry, streaming)
-    pixels = load(entry)
-    if pixels is not None and notice is not None:
-        notice(f"Read {len(files):,} images from the cache in {time.perf_counter() - started:.1f} s.")
-    names, statistics = [name_inside(file, listing.root) for file in files], None
-    train: ImageSource
-    test: ImageSource
-    if streams:
-        on_disk = [file for file in files if isinstance(file, Path)]
-        rows = Files(on_disk, size) if pixels is None else Mapped(pixels)
-        train, test = stream(rows, listing.labels, listing.test_labels)
-        levels = Entry.of(listing.root / f"levels-{size}", marks[:split], _LEVELS)
-        statistics = statistics_of(_count(train, levels, progress))
-    else:
-        if pixels is None:
-            pixels = decode_all(listing.read(files), len(files), size, progress)
-            store(entry, pixels)
-        train = Images(pixels[:split], torch.tensor(listing.labels))
-        test = Images(pixels[split:], torch.tensor(listing.test_labels))
-    return dataset_from_listing(
-        listing, train, test if listing.test else None, names[:split], names[split:], statistics
-    )
-
-
-def _streams(listing: Listing, entry: Entry, streaming: Streaming) -> bool:
-    """Whether the images are to stay on disk, where they can be read in any order."""
-    if listing.read is not from_disk:
-        if streaming is True:
-            raise InputError(
-                f"'{listing.root}' is an archive, which is read from its beginning: unpack it to stream it."
-            )
-        return False
-    return is_streamed(entry.shape, streaming)
-
-
-def _count(images: ImageSource, entry: Entry, progress: ProgressCallback | None) -> Tensor:
-    """How often each level occurs in each channel, from the cache if the files have not changed."""
-    known = load(entry)
-    if known is not None:
-        return known.view(torch.int64)
-    counts, done = torch.zeros(3, 256, dtype=torch.int64), 0
-    for chunk in images.chunks(_ROWS):
-        counts += count_levels(chunk)
-        done += len(chunk)
-        if progress is not None:
-            progress(done, len(images))
-    store(entry, counts.view(torch.uint8))
-    return counts
-
-
-def dataset_from_listing(
-    listing: Listing,
-    train: ImageSource,
-    test: ImageSource | None,
-    train_names: Sequence[str],
-    test_names: Sequence[str],
-    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
-) -> Dataset:
-    """The data set of these images; their mean and deviation are computed where nobody did."""
-    mean, std = statistics or channel_statistics(train.pixels)
-    return Dataset(
-        name=listing.name,
-        classes=tuple(listing.classes),
-        train=train,
-        test=test,
-        mean=mean,
-        std=std,
-        augment={"padding": reflect_padding(train.shape[-1], 0.875), "horizontal_flip": True},
-        train_names=tuple(train_names),
-        test_names=tuple(test_names),
-    )
-
-
 def name_inside(file: Place, root: Path) -> str:
     """The path of an image inside of its data set."""
     if isinstance(file, Path):
-        return file.relative_to(root if root.is_dir() else root.parent).as_posix()
-    return file.path.as_posix()
-
-
-def _mark(file: Place, root: Path) -> str:
-    """A text that is another one as soon as the file is."""
-    name, facts = name_inside(file, root), (file if isinstance(file, Path) else file.archive).stat()
-    # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
-    return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"
+        return as_text(file.relative_to(root if root.is_dir() else root.parent).as_posix())
+    return as_text(file.path.as_posix())

@@ -1,28 +1,18 @@
-"""A data set with what its files say: names, sizes, color modes, and those that cannot be read.
-
-Training stops at a damaged image. Before training, one wants to know all of them.
-"""
+"""A data set with what its files say: names, sizes, color modes, and those that cannot be read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from ...errors import InputError
-from ...files import as_text
 from ..dataset import Dataset
-from ..images import Images
-from .decode import FORMATS, ProgressCallback, decode, without_name
+from .decode import FORMATS, ProgressCallback
 from .folder import list_folder
-from .listing import dataset_from_listing
-from .resize import check_image_size
+from .listing import name_inside
+from .pixels import read_listing
 
 
 class ImageFile(NamedTuple):
@@ -46,60 +36,27 @@ class Survey:
 
 
 def survey_arrays(dataset: Dataset) -> Survey:
-    """A data set that is in memory: images that are no files are called by their positions."""
+    """A data set that is open already: images that are no files are called by their positions."""
     test_count = len(dataset.test) if dataset.test is not None else 0
     train_names = dataset.train_names or tuple(f"train {number}" for number in range(len(dataset.train)))
     test_names = dataset.test_names or tuple(f"test {number}" for number in range(test_count))
-    return Survey(dataset, train_names, test_names, (), ())
+    return Survey(dataset, train_names, test_names, (), dataset.skipped)
 
 
 def survey_folder(path: Path, image_size: int = 32, progress: ProgressCallback | None = None) -> Survey:
     """The data set that `open_dataset` would return if the files that cannot be read were removed."""
-    check_image_size(image_size)
     listing = list_folder(path)
-    on_disk = [[place for place in part if isinstance(place, Path)] for part in (listing.train, listing.test)]
-    train, train_files, bad = _read(on_disk[0], listing.labels, path, image_size, progress)
-    test, test_files, also_bad = _read(on_disk[1], listing.test_labels, path, image_size, progress)
-    readable = set(train.labels.tolist())
-    for number, name in enumerate(listing.classes):
-        if number not in readable:
-            raise InputError(f"None of the labeled images of class '{name}' in '{path}' can be read: replace them.")
-    if listing.test and not test_files:
-        raise InputError(f"None of the test images in '{path}' can be read: replace them.")
-    train_names, test_names = (tuple(file.name for file in files) for files in (train_files, test_files))
-    dataset = dataset_from_listing(listing, train, test if listing.test else None, train_names, test_names)
-    return Survey(dataset, train_names, test_names, (*train_files, *test_files), (*bad, *also_bad))
-
-
-def _read(
-    paths: Sequence[Path], labels: Sequence[int], root: Path, image_size: int, progress: ProgressCallback | None
-) -> tuple[Images, list[ImageFile], list[tuple[str, str]]]:
-    """Images and headers of the files that can be read; name and reason of the others."""
-    pixels = torch.empty(len(paths), 3, image_size, image_size, dtype=torch.uint8)
-    files: list[ImageFile] = []
-    kept: list[int] = []
-    unreadable: list[tuple[str, str]] = []
+    dataset = read_listing(listing, image_size, progress, skip_unreadable=True)
+    skipped = {name for name, _ in dataset.skipped}
+    named = [(name_inside(file, path), file) for file in listing.files]
+    readable = [(name, file) for name, file in named if name not in skipped and isinstance(file, Path)]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = pool.map(lambda path: _look(path, root, image_size), paths)
-        for number, (path, seen) in enumerate(zip(paths, found, strict=True)):
-            if isinstance(seen, str):
-                unreadable.append((as_text(path.relative_to(root)), seen))
-            else:
-                pixels[len(files)], header = seen
-                files.append(header)
-                kept.append(labels[number])
-            if progress is not None:
-                progress(number + 1, len(paths))
-    return Images(pixels[: len(files)], torch.tensor(kept, dtype=torch.int64)), files, unreadable
+        files = tuple(pool.map(lambda pair: _look(*pair), readable))
+    return Survey(dataset, dataset.train_names, dataset.test_names, files, dataset.skipped)
 
 
-def _look(path: Path, root: Path, image_size: int) -> tuple[Tensor, ImageFile] | str:
-    """The pixels and the header of a file, or why it cannot be read."""
+def _look(name: str, path: Path) -> ImageFile:
     from PIL import Image
 
-    try:
-        pixels = decode(path, image_size)
-    except InputError as problem:
-        return without_name(problem, path)
     with Image.open(path, formats=FORMATS) as file:  # reads the header only
-        return pixels, ImageFile(as_text(path.relative_to(root)), *file.size, file.mode)
+        return ImageFile(name, *file.size, file.mode)

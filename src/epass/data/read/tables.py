@@ -1,7 +1,7 @@
 """A .csv, .tsv or .parquet table of image files and their labels as a data set.
 
-Every row has a path, relative to the table, and a label, empty where nobody gave one; a column `split` tells training
-from test images.
+Every row has a path, relative to the table, and a label, empty where nobody gave one; a column `split` tells training,
+validation and test images apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import MOST_CHOICES, InputError, one_of, shortened
-from .listing import Listing, Place, check_number, number, number_classes
+from ...files import as_text
+from .listing import ROLES, Listing, Place, check_number, number, number_classes, taken_for
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
@@ -22,8 +23,7 @@ MOST_COLUMNS = 10_000
 MOST_ROWS = 10_000_000  # in a .parquet file, which a few bytes can fill with any number of them
 LARGEST_COLUMNS = 2**30  # bytes of the columns that are read, after unpacking
 _BATCH = 1024  # rows of a .parquet file at a time
-_SPLITS = {"": "train", "train": "train", "training": "train", "test": "test", "testing": "test"}
-_UNUSED = {"val", "valid", "validation", "dev"}  # as in an .npz file
+_SPLITS = {"": "labeled", "dev": "validation"} | {name: role for name, role in ROLES.items() if "label" not in name}
 
 
 class _Table(NamedTuple):
@@ -50,38 +50,53 @@ def list_table(path: Path, path_column: str | None = None, label_column: str | N
         [_text(path, name, cell) for cell in column] for name, column in zip(chosen, table.take(chosen), strict=True)
     ]
     splits = cells[2] if len(cells) > 2 else [""] * len(cells[0])
-    parts: dict[str, tuple[list[Place], list[str]]] = {"train": ([], []), "test": ([], [])}
+    parts: dict[str, tuple[list[Place], list[str]]] = {role: ([], []) for role in ("labeled", "validation", "test")}
+    called: dict[str, str] = {}
+    known: list[str] = []
+    problems: list[tuple[str, str]] = []
     seen: dict[Path, int] = {}
     for line, value, label, split in zip(table.lines, *cells[:2], splits, strict=True):
-        if split.lower() in _UNUSED:
-            continue
-        if split.lower() not in _SPLITS:
-            raise InputError(f"Row {line} of '{path}' has the split '{split}': use train or test.")
-        part = _SPLITS[split.lower()]
-        if part == "test" and not label:
-            raise InputError(f"Row {line} of '{path}' is a test image without a label: give it one or remove it.")
+        role = _SPLITS.get(split.lower())
+        if role is None:
+            raise InputError(f"Row {line} of '{path}' has the split '{shortened(split)}': use train, val or test.")
+        if role == "labeled":
+            known.append(label)
+        elif not label:
+            raise InputError(f"Row {line} of '{path}' is a {role} image without a label: give it one or remove it.")
+        else:
+            called.setdefault(role, split)
         file = _locate(path, value, line)
+        if isinstance(file, str):
+            problems.append((value, file))
+            continue
         if file in seen:  # an image in the training and in the test part would make any test look good
             raise InputError(f"Rows {seen[file]} and {line} of '{path}' both name '{file}': remove one of them.")
         seen[file] = line
-        files, names = parts[part]
+        files, names = parts[role]
         files.append(file)
         names.append(label)
-    classes = number_classes(filter(None, parts["train"][1]))
+    classes = number_classes(filter(None, known))
     check_number(classes, f"The column '{chosen[1]}' of '{path}'")
+    numbers = {role: number(names, classes, f"{role} class") for role, (_, names) in parts.items()}
+    if "validation" in called and "test" not in called:
+        parts["test"], numbers["test"] = parts["validation"], numbers["validation"]
+        parts["validation"], numbers["validation"] = ([], []), []
     return Listing(
-        name=path.stem,
+        name=as_text(path.stem),
         root=path,
         classes=classes,
-        train=parts["train"][0],
-        labels=number(parts["train"][1], classes, "class"),
+        train=parts["labeled"][0] + parts["validation"][0],
+        labels=numbers["labeled"] + numbers["validation"],
         test=parts["test"][0],
-        test_labels=number(parts["test"][1], classes, "test class"),
+        test_labels=numbers["test"],
+        validation=len(numbers["validation"]),
+        parts=taken_for(called),
+        problems=problems,
     )
 
 
-def list_named(path: Path, path_column: str | None = None) -> list[Place]:
-    """The images that a table names, a file for every row, whatever their labels and splits.
+def list_named(path: Path, path_column: str | None = None) -> tuple[list[Place], list[tuple[str, str]]]:
+    """The images that a table names, a file for every row, whatever their labels and splits; and rows without a file.
 
     `path_column` is what the column of paths may be called besides its usual names.
     """
@@ -89,7 +104,10 @@ def list_named(path: Path, path_column: str | None = None) -> list[Place]:
     chosen = path_column if path_column in table.columns else None
     name = _column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
     (cells,) = table.take([name])
-    return [_locate(path, _text(path, name, cell), line) for line, cell in zip(table.lines, cells, strict=True)]
+    values = [_text(path, name, cell) for cell in cells]
+    found = [(value, _locate(path, value, line)) for line, value in zip(table.lines, values, strict=True)]
+    files: list[Place] = [file for _, file in found if isinstance(file, Path)]
+    return files, [(value, reason) for value, reason in found if isinstance(reason, str)]
 
 
 def _open(path: Path) -> _Table:
@@ -109,8 +127,8 @@ def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[
     raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
 
 
-def _locate(table: Path, value: str, line: int) -> Path:
-    """The file that a row names, which must lie in the table's folder or below it."""
+def _locate(table: Path, value: str, line: int) -> Path | str:
+    """The file that a row names, which must lie in the table's folder or below it; or why it cannot be used."""
     if not value:
         raise InputError(f"Row {line} of '{table}' has no path: fill it in or remove the row.")
     home = table.parent.resolve()
@@ -119,14 +137,10 @@ def _locate(table: Path, value: str, line: int) -> Path:
         is_file = file.is_file()
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(
-            f"Row {line} of '{table}' names {shortened(value)!r}, which is not a path ({reason})."
-        ) from None
+        return f"in row {line} is not a path ({reason})"
     if not file.is_relative_to(home):
-        raise InputError(f"Row {line} of '{table}' names '{value}', which lies outside of '{home}': move it in there.")
-    if not is_file:
-        raise InputError(f"Row {line} of '{table}' names '{value}', but there is no such file in '{home}'.")
-    return table.parent / file.relative_to(home)
+        return f"in row {line} lies outside of the table's folder"
+    return table.parent / file.relative_to(home) if is_file else f"in row {line} is not there (no such file)"
 
 
 def _text(path: Path, column: str, cell: object) -> str:

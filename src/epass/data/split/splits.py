@@ -112,7 +112,8 @@ def divide(dataset: Dataset, *, seed: int, all_labels: bool = False, **settings:
 
 def _draw_positions(dataset: Dataset, protocol: Protocol, seed: int, all_labels: bool) -> Positions:
     everything = dataset.train.labels.numpy()
-    kept, test = np.arange(len(everything)), np.arange(0 if dataset.test is None else len(dataset.test))
+    kept, own = np.split(np.arange(len(everything)), [len(everything) - dataset.validation])
+    test = np.arange(0 if dataset.test is None else len(dataset.test))
     if dataset.test is None:
         kept, test = _hold_out(everything, protocol.holdout, dataset.classes)
     known = _known(protocol.known_classes, dataset.classes)
@@ -123,8 +124,10 @@ def _draw_positions(dataset: Dataset, protocol: Protocol, seed: int, all_labels:
     else:
         chosen, rest = (kept[index] for index in _choose(truth[kept], protocol, classes, seed, all_labels))
     without_class = kept[truth[kept] < 0]
-    validation = chosen[:0]
+    validation = own[truth[own] >= 0]
     if protocol.validation:
+        if dataset.validation:
+            raise InputError(f"'{dataset.name}' has validation images of its own: remove data.validation.")
         picked = _validation_part(truth[chosen], protocol.validation, seed)
         chosen, validation = np.delete(chosen, picked), chosen[picked]
     include = protocol.head_labels is None if protocol.include_labeled is None else protocol.include_labeled

@@ -64,7 +64,10 @@ class Feed:
         if views.unlabeled:
             _check_batch("unlabeled", unlabeled_batch)
             if not len(unlabeled):
-                raise InputError("There is no unlabeled image: keep fewer labels or include the labeled images.")
+                raise InputError(
+                    "There is no unlabeled image: train on the labels alone (--method supervised), keep fewer labels "
+                    "(--labels), or count the labeled images among the unlabeled ones (data.include_labeled)."
+                )
             seed = fold(seed, "unlabeled")
             self.unlabeled_order = Shuffle(len(unlabeled), unlabeled_batch, seed, self.index_device, order)
 

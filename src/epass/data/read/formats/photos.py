@@ -14,7 +14,8 @@ from ...dataset import Dataset
 from ...images import Images, ImageSource
 from ...stream.disk import Files, Streaming, is_streamed, stream
 from ..decode import ProgressCallback, decode_all
-from ..folder import list_classes, walk
+from ..folder import Problem, list_classes, named, walk
+from ..listing import cannot_be_used
 from ..resize import SMALLEST, check_image_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -29,13 +30,24 @@ class PhotoList(NamedTuple):
 
 def list_class_files(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
     """The classes in a folder on disk, the image files in them, and the labels of these."""
-    classes, places, labels = list_classes(folder, root)
+    problems: list[Problem] = []
+    classes, places, labels = list_classes(folder, root, problems)
+    _check(problems, root)
     return classes, [place for place in places if isinstance(place, Path)], labels
 
 
 def list_files(folder: Path, root: Path) -> list[Path]:
     """Every image file under a folder on disk."""
-    return [place for place in walk(folder, root) if isinstance(place, Path)]
+    problems: list[Problem] = []
+    places = list(walk(folder, root, problems))
+    _check(problems, root)
+    return [place for place in places if isinstance(place, Path)]
+
+
+def _check(problems: Sequence[Problem], root: Path) -> None:
+    """A published data set is used whole or not at all."""
+    if problems:
+        raise cannot_be_used(named(problems, root), root)
 
 
 def open_photos(
@@ -59,7 +71,10 @@ def open_photos(
         parts = stream(Files(paths, image_size), train.labels, test.labels)
     else:
         _check_memory(name, len(paths), image_size, _memory())
-        pixels, split = decode_all(enumerate(paths), len(paths), image_size, progress), len(train.paths)
+        pixels, reasons = decode_all(enumerate(paths), len(paths), image_size, progress)
+        if reasons:
+            raise cannot_be_used([(str(paths[place]), reasons[place]) for place in sorted(reasons)], Path(), name)
+        split = len(train.paths)
         parts = Images(pixels[:split], torch.tensor(train.labels)), Images(pixels[split:], torch.tensor(test.labels))
     return Dataset(
         name=name,
