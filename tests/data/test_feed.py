@@ -24,8 +24,9 @@ class Brighten:
         return Draws(shift, torch.rand(count, 1, generator=generator) < 0.5)
 
     def apply(self, pixels: Tensor, draws: Draws) -> Tensor:
-        flipped = torch.where(draws.flip[..., None, None], pixels.flip(-1), pixels)
-        return (flipped + draws.shift[:, None, None, None]).byte()
+        shift, flip = draws
+        flipped = torch.where(flip[..., None, None], pixels.flip(-1), pixels)
+        return (flipped + shift[:, None, None, None]).byte()
 
 
 class Counting(Images):

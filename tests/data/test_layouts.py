@@ -198,7 +198,7 @@ def test_an_empty_folder_of_unlabeled_images_is_a_plain_case(make: Make) -> None
 
 
 def test_a_check_counts_validation_images_as_such(tmp_path: Path) -> None:
-    from epass.check import as_values, examine, facts
+    from epass.checking import as_values, examine, facts
 
     for number, name in enumerate((*TRAIN, "val/cat/v.png", "test/dog/t.png")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
