@@ -260,6 +260,13 @@ def test_a_damaged_run_is_left_out_and_the_rest_goes_on(epass: Epass, tmp_path: 
     assert re.search(r"SimMatch +mean +75\.3 +[0-9.]+", answer.out)
 
 
+def test_an_ablation_looks_for_no_data(epass: Epass) -> None:
+    answer = epass("reproduce", "projectors", "--root", "data", "--dry-run")
+
+    assert answer.code == 2
+    assert "No such option: --root" in answer.err
+
+
 def test_an_ablation_has_a_plan(epass: Epass, tmp_path: Path) -> None:
     answer = epass("reproduce", "strategies", "--only", "comatch+3", "--columns", "concat", "--dry-run")
 

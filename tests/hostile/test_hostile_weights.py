@@ -160,7 +160,7 @@ def test_numbers_that_are_not_finite_are_refused(world: World, finished: Path) -
 def test_other_kinds_of_files_are_not_opened(world: World) -> None:
     for name in ("w.npz", "w.npy", "w.pkl", "w.ckpt", "w.bin", "w.h5"):
         (world.home / name).write_bytes(object_array(world.canary) if "np" in name else world.bomb)
-        use(world, name, "no file of weights")
+        use(world, name, "is not a weights file")
 
 
 @pytest.mark.parametrize("name", ["w.safetensors", "w.pth"])
