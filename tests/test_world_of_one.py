@@ -63,7 +63,14 @@ def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyP
     place = join_processes(device)
     assert dist.is_initialized()
     assert place == ("cuda:0" if device == "cuda" else "cpu")
-    rooms = ("machine.distributed", "parts.statistics", "training.sharing", "engine.build", "engine.infer", "engine.run")
+    rooms = (
+        "machine.distributed",
+        "parts.statistics",
+        "training.sharing",
+        "engine.build",
+        "engine.infer",
+        "engine.run",
+    )
     for module in rooms:
         talking.setattr(f"epass.{module}.alone", lambda: False)
     found = build(RECIPE, choose_device(place))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from epass.app import train as module
 from epass.app.events import Caution, Notice, Plan, Progress, Result, Work
@@ -232,3 +233,20 @@ def test_json_is_all_that_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: py
         main()
     assert not end.value.code
     assert json.loads(capsys.readouterr().out)["results"] == json.loads(Path("run/results.json").read_text())
+
+
+def test_the_plan_says_what_folders_and_files_were_taken_for(home: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (24, 8, 8, 3), dtype=np.uint8)
+    for number, image in enumerate(pixels):
+        folder = home / "photos" / ("Train" if number < 12 else "val") / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number}.png")
+    (home / "photos" / "notes").mkdir()
+    (home / "photos" / "Train" / "a" / "torn.png").write_bytes(b"no image")
+    said: dict[str, Any] = {"recipe": "tiny.toml", "method": "supervised", "out": "run", "labels": 4}
+    with pytest.raises(InputError, match="--skip-unreadable"):
+        list(train("photos", **said))
+    plan = next(event for event in train("photos", skip_unreadable=True, **said) if isinstance(event, Plan))
+    assert plan.facts["folders"] == "Train: labeled images, val: test images, since there are no others"
+    assert plan.facts["not used"] == "notes"
+    assert "torn.png" in plan.facts["left out"]

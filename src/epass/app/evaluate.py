@@ -13,7 +13,7 @@ from ..recipe import read_recipe
 from ..runs import load_run
 from .events import Caution, Event, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
-from .words import count_images
+from .words import count_images, some
 
 if TYPE_CHECKING:
     from ..data import Dataset, Images, ImageSource
@@ -81,8 +81,3 @@ def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tup
         test = dataset.train.select(torch.nonzero(dataset.train.labels >= 0).flatten())
     number = torch.tensor([classes.index(label) for label in dataset.classes])
     return dataset, Images(with_channels(test.pixels, model["channels"]), number[test.labels])
-
-
-def some(names: list[str], most: int = 10) -> str:
-    """The first few names, and how many there are besides."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

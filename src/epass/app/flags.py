@@ -42,6 +42,7 @@ Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, 
 Net = Annotated[str | None, Flag("See 'epass networks'.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
+SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]
 Seed = Annotated[int | None, Flag("Decides the labeled images, the weights and the batches.", WHAT)]
 AllowLeak = Annotated[bool, Flag("Train although test images are among the labeled ones.", WHAT)]
 Steps = Annotated[int | None, Flag("Optimization steps.", HOW_LONG)]

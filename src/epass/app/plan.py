@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..extensions import short
 from .request import describe_recipe
-from .words import count_images, duration, times
+from .words import count_images, duration, some, times
 
 if TYPE_CHECKING:
+    from ..data import Dataset
     from ..engine.build import Experiment
 
 LISTED_CLASSES = 12  # more classes than this are summed up
@@ -33,14 +34,14 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
     classes = f"{len(split.classes)} classes"
     if len(split.classes) < len(dataset.classes):
         classes = f"{len(split.classes)} known classes of {len(dataset.classes)}"
-    kept_back = (
-        {"validation": f"{count_images(len(split.validation))}, kept back from the labeled ones"}
-        if split.validation
-        else {}
-    )
+    kept_back = {}
+    if split.validation:
+        where = "" if dataset.validation else ", kept back from the labeled ones"
+        kept_back = {"validation": f"{count_images(len(split.validation))}{where}"}
     return {
         "data": f"{dataset.name}, {classes}, {'gray' if channels == 1 else 'color'} images of "
         f"{height} x {width} pixels",
+        **reading_facts(dataset),
         "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": count_images(len(split.unlabeled))
         + ("" if uses_unlabeled else ", which this method does not look at"),
@@ -53,6 +54,19 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "run folder": str(folder),
     }
+
+
+def reading_facts(dataset: Dataset) -> dict[str, str]:
+    """What was made of folders and files, where that is more than one way to see it."""
+    facts = {}
+    if dataset.parts:
+        facts["folders"] = ", ".join(f"{name}: {part}" for name, part in dataset.parts.items())
+    if dataset.unused:
+        facts["not used"] = some(dataset.unused)
+    if dataset.skipped:
+        names = some([name for name, _ in dataset.skipped])
+        facts["left out"] = f"{len(dataset.skipped):,} files that cannot be read: {names}"
+    return facts
 
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:

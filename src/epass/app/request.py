@@ -38,6 +38,7 @@ from .flags import (
     Resume,
     Seed,
     Settings,
+    SkipUnreadable,
     Start,
     Steps,
     Stop,
@@ -62,6 +63,7 @@ class Shared:
     net: Net = None
     image_size: ImageSize = None
     stream: Stream = False
+    skip_unreadable: SkipUnreadable = False
     allow_leak: AllowLeak = False
     steps: Steps = None
     budget: Budget = None
@@ -155,6 +157,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         "data.labels": request.labels,
         "data.image_size": request.image_size,
         "data.streaming": request.stream or None,
+        "data.skip_unreadable": request.skip_unreadable or None,
         "projector.size": request.projectors,
         "plan.steps": request.steps,
         "seed": request.seed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def duration(seconds: float) -> str:
     """A length of time in the largest fitting unit."""
@@ -36,3 +38,8 @@ def file_size(count: int) -> str:
 def counted(count: int, thing: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+def some(names: Sequence[str], most: int = 10) -> str:
+    """The first few names, and how many there are besides."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
