@@ -10,6 +10,7 @@ import torch
 from epass.networks import operators
 
 pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu] if torch.cuda.is_available() else []
 
 
 def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,14 +45,16 @@ def test_the_page_of_one_run(epass: Epass, trained: Trained, tmp_path: Path) -> 
 
 
 def test_several_runs_and_a_title(epass: Epass, trained: Trained, validated: Path, tmp_path: Path) -> None:
-    answer = epass("report", trained.folder, validated, f"{trained.folder}/", "--out", "both.html", "--title", "A < B")
+    answer = epass(
+        "report", trained.folder, validated, f"{trained.folder}/", "--out", "both.html", "--title", "A < B", "--no-maps"
+    )
 
     assert (answer.code, answer.err) == (0, "")
     page = Path("both.html").read_text()
     assert "<h1>A &lt; B</h1>" in page
     assert page.count('<tr><th scope="row">run</th>') == 2  # one of them was named twice
     assert "on the 10 validation images of the run" in page
-    assert epass("report", trained.folder, validated).code == 0
+    assert epass("report", trained.folder, validated, "--no-maps").code == 0
     assert "<h1>2 runs on digits</h1>" in Path("report.html").read_text()
 
 

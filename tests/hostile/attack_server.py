@@ -6,12 +6,14 @@ A fork has a limit on its memory and one on its time, so that a file which wins 
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import resource
 import sys
 import time
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,14 @@ def main() -> None:
     import torch._dynamo  # a second of importing, which torch puts off until a network is built
 
     import epass.checking
-    import epass.cli
+    import epass.cli.app
     import epass.data
     import epass.engine.build
     import epass.engine.models
-    import epass.report  # noqa: F401
+    import epass.report
 
+    with redirect_stdout(io.StringIO()):
+        epass.cli.app.app(["recipes"], standalone_mode=False)  # loads what reads command lines
     PIL.Image.init()
     sklearn.datasets.load_digits()
     torch.set_num_threads(1)
