@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epass.app.compare import Comparison, compare
+from epass.app.compare import CompareRequest, compare
 from epass.app.contenders import parse_methods, recipes_for
 from epass.app.demo import demo
 from epass.app.events import Caution, Notice, Progress, Result, Section, Table
@@ -125,7 +125,7 @@ def test_a_recipe_is_the_start_of_all_methods_and_its_settings_are_for_its_own()
         'format = 1\nsource = "mine"\n[data]\nname = "digits"\nlabels = 20\n[net]\nname = "small"\nwidth = 4\n'
         '[method]\nname = "fixmatch"\nthreshold = 0.5\n[plan]\nsteps = 3000\nlr = 0.01\n[wrapper]\nname = "abc"\n'
     )
-    found = recipes_for(Comparison(recipe="mine.toml"), parse_methods("fixmatch,simmatch"), 1)
+    found = recipes_for(CompareRequest(recipe="mine.toml"), parse_methods("fixmatch,simmatch"), 1)
     by_name = {contender.name: recipe for contender, recipe in found.items()}
 
     assert {recipe.plan["lr"] for recipe in by_name.values()} == {0.01}
@@ -136,7 +136,7 @@ def test_a_recipe_is_the_start_of_all_methods_and_its_settings_are_for_its_own()
     }
     # labels only has no strong view for a wrapper to build on
     assert [name for name, recipe in by_name.items() if recipe.wrapper] == ["fixmatch", "simmatch"]
-    wrapped = recipes_for(Comparison("digits", wrap="abc"), parse_methods("fixmatch,pi_model"), 0)
+    wrapped = recipes_for(CompareRequest("digits", wrap="abc"), parse_methods("fixmatch,pi_model"), 0)
     assert [contender.name for contender, recipe in wrapped.items() if recipe.wrapper] == ["fixmatch"]
 
 
@@ -144,7 +144,7 @@ def test_all_start_from_a_pre_training_that_has_their_heads() -> None:
     settings = ["plan.labeled_batch=8", "net.width=4", "method.queue_size=32"]
     pretrain("digits", projectors=2, steps=2, out="pre", device="cpu", settings=settings).result()
 
-    found = recipes_for(Comparison("digits", start="pre"), parse_methods("fixmatch,simmatch+2"), 0)
+    found = recipes_for(CompareRequest("digits", start="pre"), parse_methods("fixmatch,simmatch+2"), 0)
     assert all(recipe.start == {"weights": str(Path("pre").absolute())} for recipe in found.values())
     assert all(recipe.net["width"] == 4 for recipe in found.values())
     with pytest.raises(InputError, match=r"^'simmatch\+3' has 3 projectors and the pre-training 2: pre-train with"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from calling import Answer, Epass, call
 
-from epass.app.cells import recipe_of
+from epass.app.cells import recipe_of_trial
 from epass.app.reproduce import Asked
 from epass.networks import NETWORKS
 from epass.recipe import Recipe, read_recipe
@@ -46,7 +46,7 @@ def recipe_on(trial: Trial, data: str, scale: float, seed: int) -> Recipe:
     """The recipe of a cell on other data."""
     trial = on_other_data(trial, data)
     assert trial.recipe is not None
-    return recipe_of(trial, read_recipe(trial.recipe), seed, Asked("strategies", data=data, scale=scale))
+    return recipe_of_trial(trial, read_recipe(trial.recipe), seed, Asked("strategies", data=data, scale=scale))
 
 
 # Parameters

@@ -64,7 +64,7 @@ def complete(job: Job, there: Run | None, asked: Asked) -> None:
         job.gap = Gap("no recipe", f"{trial.title}: {trial.lacking}")
         return
     job.results = None if there is None else there.results
-    recipe = recipe_of(trial, read_recipe(trial.recipe), job.seed, asked)
+    recipe = recipe_of_trial(trial, read_recipe(trial.recipe), job.seed, asked)
     if asked.instead is None:
         place = find_data(trial.column.data, recipe.data["name"], root)
         if there is not None and there.results is not None:  # wherever the images were then
@@ -77,7 +77,7 @@ def complete(job: Job, there: Run | None, asked: Asked) -> None:
     job.recipe = recipe
 
 
-def recipe_of(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Recipe:
+def recipe_of_trial(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Recipe:
     """The recipe of a cell, from its built-in one, shortened."""
     is_path = asked.instead is not None and Path(asked.instead).expanduser().exists()
     start = start.with_settings(trial.column.settings)

@@ -39,7 +39,7 @@ def check(
 
     from ..checking import as_values, examine, facts, verdict, write_check
 
-    survey = look_at(str(data), image_size, reading)
+    survey = open_survey(str(data), image_size, reading)
     findings = examine(survey, labels=labels, seed=seed)
     if page is not None:
         write_check(page, findings, survey.dataset)
@@ -60,7 +60,7 @@ def check(
     )
 
 
-def look_at(data: str, image_size: int | None, reading: Reading | None) -> Survey:
+def open_survey(data: str, image_size: int | None, reading: Reading | None) -> Survey:
     """The images with the names of their files, damaged ones set aside."""
     from ..data import DATASETS, open_dataset, recognize, survey_arrays, survey_folder
 

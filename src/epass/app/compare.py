@@ -43,7 +43,7 @@ class SeveralMethods:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Shared, SeveralMethods):
+class CompareRequest(Shared, SeveralMethods):
     """A comparison.
 
     Of what one run has, seed, folder, loggers, --resume and --force have no place here: there are many of each, and
@@ -63,8 +63,8 @@ class Comparison(Shared, SeveralMethods):
     out: Annotated[str | Path, Flag("Where runs and tables go; finished runs in it are kept.", WHERE)] = "runs/compare"
 
 
-@with_arguments_of(Comparison)
-def compare(asked: Comparison) -> Iterator[Event]:
+@with_arguments_of(CompareRequest)
+def compare(asked: CompareRequest) -> Iterator[Event]:
     """Which method is best on these images? Train several alike and put them in one table.
 
     Network, steps and labels are the same for all. Labels only (supervised) is
@@ -127,7 +127,7 @@ def compare(asked: Comparison) -> Iterator[Event]:
     )
 
 
-def jobs_for(asked: Comparison, contenders: Sequence[Contender]) -> dict[Path, Recipe]:
+def jobs_for(asked: CompareRequest, contenders: Sequence[Contender]) -> dict[Path, Recipe]:
     """The recipe of every run by its folder, all methods with one seed before the next seed."""
     return {
         Path(asked.out) / f"{contender.name}-{seed}": recipe

@@ -63,7 +63,7 @@ def demo(
     )
     started = time.perf_counter()
     with stopped_with(f"finished runs are in {out}; the same command starts over."):
-        yield from train_all(jobs, digits, stop)
+        yield from train_side_by_side(jobs, digits, stop)
     seconds = time.perf_counter() - started
     runs = [load_run(folder) for folder in jobs]
     groups, title = group_runs(runs), f"Digits with {labels} labels: did the unlabeled images help?"
@@ -80,7 +80,7 @@ def recipe_for(method: str, projectors: int | None, seed: int, labels: int, step
     return read_recipe(f"digits-{method}").with_settings({k: v for k, v in settings.items() if v is not None})
 
 
-def train_all(jobs: dict[Path, Recipe], digits: Dataset, stop: Stop) -> Iterator[Event]:
+def train_side_by_side(jobs: dict[Path, Recipe], digits: Dataset, stop: Stop) -> Iterator[Event]:
     """Train in parallel, one core each: for networks this small that is faster than all cores on one run."""
     yield from beginnings(jobs)
     places, how = ["cpu"] * count_cores(), How("epass demo", anew=True)

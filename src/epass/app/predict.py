@@ -63,7 +63,7 @@ def predict(
     others are in the table.
     """
     run, images, out = Path(run), str(images), Path(out)
-    check_table(out, images)
+    check_output(out, images)
 
     from ..data import find_images
     from ..engine.models import load_model
@@ -79,14 +79,14 @@ def predict(
     found = find_images(images, path_column=trained.recipe["data"].get("path_column"))
     answers, unreadable = name_all(net.to(place), model, found, place, top, reading)
     write_atomically(out, as_csv(answers, top))
-    doubt = compare(answers, None if trained.predictions is None else trained.predictions.logits)
+    doubt = doubts(answers, None if trained.predictions is None else trained.predictions.logits)
     yield from summarize(f"{count_images(len(answers))} of {images}, by {run}", answers, unreadable, doubt)
     yield Notice(f"Every image with its class: {out}")
     values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
     yield Result(values=values, files={"table": out}, partial=bool(unreadable))
 
 
-def check_table(out: Path, images: str) -> None:
+def check_output(out: Path, images: str) -> None:
     """Refuse what cannot be written, or had better not be, before anything is computed."""
     check_writable(out)
     if out.suffix.lower() != ".csv":  # nobody wants an image or a model to be replaced by a table
@@ -138,7 +138,7 @@ def as_csv(answers: list[Answer], top: int) -> bytes:
     return text.getvalue().encode()
 
 
-def compare(answers: list[Answer], test_logits: Any) -> Doubt | None:
+def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
     """The images against the test images of the run, if it kept what the model said about these."""
     import torch
 

@@ -70,13 +70,13 @@ def train_one(request: Request) -> Iterator[Event]:
     if restarts():
         request = replace(request, resume=True, force=False)
     continued = request.resume and request.data is None and request.recipe is None
-    base = recipe_of(request.out) if continued else starting_recipe(request)
+    base = recipe_to_resume(request.out) if continued else starting_recipe(request)
     home = RunFolder(request.out or default_folder(compose(request, base)))
     continues = bool(of_first_rank(request.resume and home.exists()))
     if seconds is not None and continues:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
-    on_first_rank(lambda: check(asked, home, request))
+    on_first_rank(lambda: check_request(asked, home, request))
     may_leak = request.allow_leak or continues  # whoever started a run that is resumed has decided about it
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
@@ -124,14 +124,14 @@ def steps_kept(home: RunFolder) -> int:
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
 
 
-def recipe_of(folder: str | Path | None) -> Recipe:
+def recipe_to_resume(folder: str | Path | None) -> Recipe:
     """The recipe of a run that is to be continued."""
     if folder is None:
         raise InputError("Say which run to resume: --out FOLDER.")
     return read_recipe(str(load_run(folder).path / "recipe.toml"))
 
 
-def check(recipe: Recipe, home: RunFolder, request: Request) -> None:
+def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
     """Refuse what cannot work before anything is read, built or written."""
     from ..engine.build import check_recipe
     from ..engine.run import check_same

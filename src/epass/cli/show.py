@@ -37,13 +37,13 @@ def show(function: Callable[..., Work], said: Mapping[str, Any], *, as_json: boo
         with ExitStack() as held:
             wanted = OFFERED.keys() & inspect.signature(function).parameters.keys()
             offered = {name: held.enter_context(OFFERED[name](console)) for name in wanted}
-            paper = Paper(console)
-            held.callback(paper.watch.stop)
+            printer = Printer(console)
+            held.callback(printer.watch.stop)
             for event in function(**said, **offered):
                 if isinstance(event, Result):
                     result = event
                     held.close()  # no bar below what came out
-                paper.show(event)
+                printer.show(event)
     except KeyboardInterrupt as stopped:
         if is_first_process():
             complain(str(stopped) or "nothing more is done.", "Stopped")
@@ -54,7 +54,7 @@ def show(function: Callable[..., Work], said: Mapping[str, Any], *, as_json: boo
         raise typer.Exit(1)
 
 
-class Paper:
+class Printer:
     """Where events are written one below the other, with room between those that do not belong together."""
 
     APART = (
