@@ -64,6 +64,7 @@ def test_few_workers_are_threads_and_many_have_processes() -> None:
     mapped.workers.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_the_same_sentence_and_spoils_no_other(
     paths: list[Path], tmp_path: Path, refused: Refused
 ) -> None:
