@@ -12,7 +12,7 @@ from calling import Epass, Trained
 from numpy.typing import NDArray
 from PIL import Image
 
-from epass.app.predict import Answer, as_csv, compare
+from epass.app.predict import Answer, as_csv, doubts
 from epass.data import open_dataset
 
 
@@ -175,16 +175,16 @@ def answers(confidences: list[float]) -> list[Answer]:
 def test_many_doubtful_images_are_worth_a_sentence() -> None:
     test = np.log(np.array([[share, 1 - share] for share in np.linspace(0.5, 1, 101)[:-1]], dtype=np.float32))
 
-    found = compare(answers([0.54] * 25 + [0.56] * 75), test)
+    found = doubts(answers([0.54] * 25 + [0.56] * 75), test)
 
     assert found is not None
     assert found.limit == pytest.approx(0.5495)
     assert (found.images, found.many) == (25, True)
-    fewer, few = compare(answers([0.54] * 24 + [0.56] * 76), test), compare(answers([0.54] * 19), test)
+    fewer, few = doubts(answers([0.54] * 24 + [0.56] * 76), test), doubts(answers([0.54] * 19), test)
     assert fewer is not None
     assert few is not None
     assert (fewer.many, few.many) == (False, False)
-    assert compare(answers([0.5] * 100), None) is None
+    assert doubts(answers([0.5] * 100), None) is None
 
 
 def test_the_sentence_is_said(epass: Epass, trained: Trained, tmp_path: Path) -> None:
