@@ -20,7 +20,7 @@ try:
     main()
 except SystemExit:
     pass
-print(sorted({"torch", "sklearn", "matplotlib"} & sys.modules.keys()))
+print(sorted({"torch", "numpy", "sklearn", "matplotlib"} & sys.modules.keys()))
 """
 
 

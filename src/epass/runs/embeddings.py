@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from ..untrusted import read_limited
 from .folder import EMBEDDINGS, RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LARGEST = 2**25  # bytes: a run writes less than a third of it
 
@@ -34,6 +35,7 @@ def write_embeddings(home: RunFolder, found: Embeddings) -> None:
 
 def load_embeddings(folder: Path) -> Embeddings | None:
     """What a run kept; None if it has not ended, or was made before this was kept."""
+    import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..files import force_to_disk, naming, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .lock import LOCK, locked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RECIPE = "recipe.toml"
 ENVIRONMENT = "environment.json"
@@ -81,6 +81,7 @@ class RunFolder:
 
     def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """A safetensors file, the same bytes for the same input."""
+        import numpy as np
         from safetensors.numpy import save
 
         # the library reads raw memory, so a transposed view would be written in the wrong order
@@ -94,6 +95,8 @@ class RunFolder:
         validation: tuple[NDArray[Any], NDArray[Any]] | None = None,
     ) -> None:
         """Logits (N, C) and labels (N,) of the test images, and of the validation images where there are some."""
+        import numpy as np
+
         arrays: dict[str, NDArray[Any]] = {}
         for name, part in (("", (logits, labels)), ("validation_", validation)):
             if part is not None:
@@ -171,6 +174,8 @@ class RunFolder:
 
 def to_json(value: Any) -> Any:
     """The value in JSON's own types; NaN and infinity, which JSON has no word for, become null."""
+    import numpy as np
+
     if isinstance(value, np.generic):
         value = value.item()
     elif isinstance(value, np.ndarray):

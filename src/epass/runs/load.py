@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # What NumPy and the standard library raise on bytes that are no arrays.
 _DAMAGED = (
@@ -111,6 +112,8 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | None]:
     """Of the test images and of those for validation."""
+    import numpy as np
+
     if not path.exists():
         return None, None
     if not path.is_file():
@@ -133,6 +136,8 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
 
 def _fit_together(part: Predictions) -> bool:
     """Whether there are numbers for every class, and one of these classes for every image."""
+    import numpy as np
+
     logits, labels = part
     if not isinstance(logits, np.ndarray) or not isinstance(labels, np.ndarray):
         return False  # NumPy hands out members that are no arrays as bytes
