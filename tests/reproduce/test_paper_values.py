@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epass.app.cells import recipe_of
+from epass.app.cells import recipe_of_trial
 from epass.app.reproduce import BENCHMARKS, Asked
 from epass.engine.build import check_recipe
 from epass.methods import WRAPPERS
@@ -94,7 +94,7 @@ def test_every_cell_has_a_recipe_that_passes_the_check_or_says_why_not(table: st
     for trial in trials:
         if trial.recipe is not None:
             start = read_recipe(trial.recipe)
-            recipe = recipe_of(trial, start, 2, asked(table, scale=0.03))
+            recipe = recipe_of_trial(trial, start, 2, asked(table, scale=0.03))
             check_recipe(recipe)
             settings, expected = recipe.flat(), dict(trial.column.settings)
             assert settings["method.name"] == trial.method
@@ -111,7 +111,7 @@ def test_every_cell_can_be_trained_on_digits_but_those_that_need_weights(table: 
     for trial in trials:
         if trial.recipe is not None:
             assert trial.recipe == f"digits-{trial.method}"
-            recipe = recipe_of(trial, read_recipe(trial.recipe), 0, asked(table, data="digits"))
+            recipe = recipe_of_trial(trial, read_recipe(trial.recipe), 0, asked(table, data="digits"))
             check_recipe(recipe)
             assert recipe.data["name"] == "digits"
             assert (recipe.wrapper or {}).get("name") == (trial.wrapper if trial.wrapper in WRAPPERS else None)
@@ -121,7 +121,7 @@ def test_columns_are_the_papers_protocols() -> None:
     def settings(table: str, name: str) -> dict[str, object]:
         trial = next(trial for trial in read_benchmark(table).trials if trial.column.name == name and trial.recipe)
         assert trial.recipe is not None
-        recipe = recipe_of(trial, read_recipe(trial.recipe), 0, asked(table))
+        recipe = recipe_of_trial(trial, read_recipe(trial.recipe), 0, asked(table))
         return {key.removeprefix("data."): value for key, value in recipe.flat().items() if key.startswith("data.")}
 
     assert settings("classic", "stl10-250")["labels"] == 250
