@@ -85,10 +85,15 @@ def lists() -> Iterator[tuple[Path, str, str]]:
 
 def written(text: str, comment: str, listed: str) -> str:
     """A page with the list of today."""
-    place = re.compile(rf"(<!-- {comment} -->\n).*?(<!-- end -->)", re.S)
+    place = re.compile(rf"(<!-- {re.escape(comment)} -->\n).*?(<!-- end -->)", re.S)
     return place.sub(lambda found: found[1] + listed + found[2], text)
 
 
-if __name__ == "__main__":
-    for page, comment, listed in lists():
+def write_all(texts: Iterable[tuple[Path, str, str]]) -> None:
+    """Write every text between its comments."""
+    for page, comment, listed in texts:
         page.write_text(written(page.read_text(encoding="utf-8"), comment, listed), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_all(lists())

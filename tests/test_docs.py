@@ -32,7 +32,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import make_lists
 import pytest
+import results_table
 
 import epass
 from epass import METHODS, NETWORKS, ProjectorEnsemble, extensions, load_run
@@ -347,8 +349,7 @@ def test_every_method_has_a_page_with_its_arguments(name: str) -> None:
 
 
 def test_lists_of_methods_are_those_of_the_classes() -> None:
-    script = runpy.run_path(str(DOCS / "make_lists.py"))
-    lists = list(script["lists"]())
+    lists = list(make_lists.lists())
     assert len(lists) == 5
     for page, comment, listed in lists:
         names = {"wrappers": WRAPPERS, "pretraining": PRETRAINING}.get(comment, METHODS)
@@ -356,7 +357,7 @@ def test_lists_of_methods_are_those_of_the_classes() -> None:
         text = page.read_text("utf-8")
         assert text.count(f"<!-- {comment} -->\n{listed}<!-- end -->") == 1, f"{page}: run python docs/make_lists.py"
         stale = text.replace(listed, "| a list of yesterday |\n")
-        assert script["written"](stale, comment, listed) == text
+        assert make_lists.written(stale, comment, listed) == text
 
 
 def test_the_projector_has_a_page_with_its_arguments() -> None:
@@ -365,13 +366,12 @@ def test_the_projector_has_a_page_with_its_arguments() -> None:
 
 
 def test_tables_of_results_are_those_of_the_file() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "results_table.py"))
-    quoting = list(script["pages"]())
+    quoting = list(results_table.pages())
     assert len(quoting) > 20
     for page, comment, quote in quoting:
         text = page.read_text("utf-8")
         assert f"<!-- {comment} -->" in text, page
-        assert script["written"](text, comment, quote) == text, f"{page}: run python benchmarks/results_table.py"
+        assert make_lists.written(text, comment, quote) == text, f"{page}: run python docs/results_table.py"
 
 
 @pytest.mark.parametrize("name", ["data", "augment", "start", "net", "projector", "plan"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import NamedTuple
 
@@ -161,6 +161,13 @@ def without_unfit(recipe: Recipe, contender: Contender) -> Recipe:
     return recipe if {"weak", "strong"} <= set(views) else replace(recipe, wrapper=None)
 
 
+def refuse_decided(settings: Sequence[str], decided: Mapping[str, str]) -> None:
+    """Refuse keys of which every run of many has a value of its own, `decided` by another flag."""
+    for key in (text.partition("=")[0].strip() for text in settings):
+        if key in decided:
+            raise InputError(f"'{key}' is not one for all runs: it is decided by {decided[key]}.")
+
+
 def strategy_setting(contender: Contender) -> list[str]:
     """What is not the way of the recipes has to be said."""
     return [] if contender.strategy == "mean" else [f"projector.combine={contender.strategy}"]
@@ -173,10 +180,9 @@ def settings_by_method(settings: Sequence[str], contenders: Sequence[Contender])
     classes = {contender.method: method_class(contender.method) for contender in contenders}
     known = {name: {f"method.{key}" for key in arguments(cls)} for name, cls in classes.items()}
     found: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())
+    refuse_decided(settings, DECIDED)
     for text in settings:
         key = text.partition("=")[0].strip()
-        if key in DECIDED:
-            raise InputError(f"'{key}' is not one for all runs: it is decided by {DECIDED[key]}.")
         takers = list(known)
         if key.startswith("method."):
             takers = [name for name in known if key in known[name]]

@@ -12,7 +12,7 @@ from ..extensions import trust_typed
 from ..machine.signals import stopped_with
 from ..recipe import parse_setting
 from .cells import Job, by_column, note_outcome, plan_jobs, sheet_of
-from .contenders import words_of
+from .contenders import refuse_decided, words_of
 from .events import Caution, Event, Notice, Result, Table, with_arguments_of, work
 from .flags import Device, Flag, Images, Reading, Settings, Stop, go_on
 from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
@@ -108,7 +108,7 @@ def reproduce(asked: Asked) -> Iterator[Event]:
 
     one_of("table", asked.table, (*ABLATIONS, *BENCHMARKS))
     check_scale(asked.scale)
-    check_settings(asked.settings)
+    refuse_decided(asked.settings, DECIDED)
     trust_typed(asked.instead, *[value for _, value in map(parse_setting, asked.settings)])
     table = read_benchmark(asked.table)
     asked = replace(asked, data=table.stand_in if asked.data is None else asked.data)
@@ -129,13 +129,6 @@ def check_scale(scale: float) -> None:
     """A share of the steps, and not none of them."""
     if not 0 < scale <= 1:
         raise InputError(f"--scale is a share of the recipe's steps, above 0 and at most 1, not {scale:g}.")
-
-
-def check_settings(settings: Sequence[str]) -> None:
-    """Refuse what another flag decides."""
-    for key, _ in map(parse_setting, settings):
-        if key in DECIDED:
-            raise InputError(f"'{key}' is not one for all runs: it is decided by {DECIDED[key]}.")
 
 
 def refuse_file(out: Path) -> None:

@@ -1,6 +1,6 @@
 """Write what docs/results/*.csv say into the pages that quote them.
 
-    python benchmarks/results_table.py
+    python docs/results_table.py
 
 The table of CIFAR-10 runs stands between the comments `<!-- cifar10.csv -->` and `<!-- end -->`, and the line about the
 digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand.
@@ -9,16 +9,18 @@ digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, pstdev
+
+from make_lists import write_all
+
+from epass.methods import METHODS as CLASSES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 METHODS = ROOT / "docs" / "methods"
 FRONT = ROOT / "README.md"
-NAMES = {"simmatch": "SimMatch", "comatch": "CoMatch", "fixmatch": "FixMatch", "supervised": "labels only"}
 BANKS = {"": "", "embedding": ", every embedding normalized", "batch": ", bank normalized over the batch as published"}
 COLUMNS = {
     "error_last": "test error, last",
@@ -40,7 +42,7 @@ def cifar10_table() -> str:
     lines = [("run", "seed", "mean and deviation", "steps", *COLUMNS.values(), "ms per step")]
     lines.append(("---",) * len(lines[0]))
     for row in rows("cifar10.csv"):
-        name = NAMES[row["method"]]
+        name = CLASSES[row["method"]].display_name
         name += f" + EPASS ({row['projectors']})" if int(row["projectors"]) > 1 else ""
         skipped = ", weak views not in the backward pass" if row["target_gradients"] == "skipped" else ""
         name += BANKS[row["bank_normalization"]] + skipped
@@ -60,7 +62,9 @@ def cifar10_front() -> str:
     for (method, projectors), runs in together.items():
         runs = sorted(runs, key=lambda row: row["seed"])
         errors = ", ".join(f"{row['error_last']} ({row['seed']})" for row in runs)
-        lines.append((NAMES[method], projectors.replace("0", "–"), errors, ", ".join(row["ece"] for row in runs)))
+        lines.append(
+            (CLASSES[method].display_name, projectors.replace("0", "–"), errors, ", ".join(row["ece"] for row in runs))
+        )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -93,12 +97,5 @@ def pages() -> Iterator[tuple[Path, str, str]]:
         yield METHODS / f"{method}.md", "digits.csv", digits_line(method)
 
 
-def written(text: str, comment: str, quote: str) -> str:
-    """A page with the quote of today."""
-    place = re.compile(rf"(<!-- {re.escape(comment)} -->\n).*?(<!-- end -->)", re.S)
-    return place.sub(lambda found: found[1] + quote + found[2], text)
-
-
 if __name__ == "__main__":
-    for page, comment, quote in pages():
-        page.write_text(written(page.read_text(encoding="utf-8"), comment, quote), encoding="utf-8")
+    write_all(pages())
