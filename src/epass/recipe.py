@@ -17,7 +17,7 @@ from .recipes import builtin_recipes, compose, unknown_recipe
 from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
-TABLES = ("data", "augment", "start", "net", "method", "projector", "wrapper", "plan")
+TABLES = ("data", "features", "augment", "start", "net", "method", "projector", "wrapper", "plan")
 Table = Mapping[str, Any]
 
 
@@ -34,6 +34,7 @@ class Recipe:
     augment: Table = field(default_factory=dict)  # changes to the data set's own policy
     wrapper: Table | None = None  # a method around the method
     start: Table | None = None  # weights to start from
+    features: Table | None = None  # a frozen network whose features stand where images did
     seed: int = 0
 
     def flat(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Recipe:
                 tables[table].pop(key, None)
             else:
                 tables[table][key] = value
-        tables |= {name: tables[name] or None for name in ("projector", "wrapper", "start")}
+        tables |= {name: tables[name] or None for name in ("projector", "wrapper", "start", "features")}
         return replace(self, **tables, **changes)
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:

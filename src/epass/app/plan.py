@@ -11,7 +11,7 @@ from .request import describe_recipe
 from .words import count_images, duration, some, times
 
 if TYPE_CHECKING:
-    from ..data import Dataset
+    from ..data import Dataset, ImageSource
     from ..engine.build import Experiment
 
 LISTED_CLASSES = 12  # more classes than this are summed up
@@ -24,7 +24,6 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
     from ..networks import count_parameters
 
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
-    channels, height, width = split.labeled.shape
     uses_unlabeled = bool(experiment.feed.views.unlabeled)
     batch = f"{plan.labeled_batch} labeled" + (f" + {plan.unlabeled_batch} unlabeled" if uses_unlabeled else "")
     seen = f"each labeled image {times(plan.steps * plan.labeled_batch / len(split.labeled))}"
@@ -39,8 +38,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
         where = "" if dataset.validation else ", kept back from the labeled ones"
         kept_back = {"validation": f"{count_images(len(split.validation))}{where}"}
     return {
-        "data": f"{dataset.name}, {classes}, {'gray' if channels == 1 else 'color'} images of "
-        f"{height} x {width} pixels",
+        "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
         **reading_facts(dataset),
         "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": count_images(len(split.unlabeled))
@@ -54,6 +52,17 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "run folder": str(folder),
     }
+
+
+def look_of(images: ImageSource) -> str:
+    """What an example consists of, in words."""
+    from ..data import Vectors
+
+    if isinstance(images, Vectors):
+        numbers = f"vectors of {images.shape[0]:,} numbers"
+        return numbers if images.pictures is None else f"{numbers}, the features of {look_of(images.pictures)}"
+    channels, height, width = images.shape
+    return f"{'gray' if channels == 1 else 'color'} images of {height} x {width} pixels"
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:

@@ -6,7 +6,7 @@ A draw never depends on the images, so every process draws the same numbers for 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from inspect import isclass, signature
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -17,6 +17,7 @@ from torch import Tensor
 from epass.augment.geometry import crop_and_flip, crop_window, resized_crop
 from epass.augment.jitter import BLUR, JITTER, color_jitter, gaussian_blur, grayscale
 from epass.augment.ops import COLOR_OPERATIONS, OPERATIONS, apply_operations, cut_out
+from epass.augment.stored import StoredStrong, StoredWeak, StrongNoise, WeakNoise
 from epass.errors import InputError
 from epass.extensions import Kind, find
 
@@ -39,7 +40,7 @@ class Policy(Protocol):
         """The random numbers for `count` images, on the generator's device."""
 
     def apply(self, pixels: Tensor, draws: Draws) -> Tensor:
-        """The view, uint8 (N, C, H, W) like `pixels`; the same for the same draws."""
+        """The view, uint8 (N, C, H, W) like `pixels`, or (N, D) of vectors; the same for the same draws."""
 
 
 class WeakDraws(NamedTuple):
@@ -203,7 +204,15 @@ class Crop:
         return gaussian_blur(grayscale(pixels, gray), blur)
 
 
-POLICIES: dict[str, Callable[..., Policy]] = {"weak": Weak, "strong": Strong, "crop": Crop}
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "weak": Weak,
+    "strong": Strong,
+    "crop": Crop,
+    "stored-weak": StoredWeak,
+    "stored-strong": StoredStrong,
+    "weak-noise": WeakNoise,
+    "strong-noise": StrongNoise,
+}
 POLICY = Kind(
     "policy",
     lambda found: isclass(found) and hasattr(found, "draw") and hasattr(found, "apply"),
@@ -213,12 +222,17 @@ POLICY = Kind(
 
 def make_policies(
     *,
-    padding: int,
+    padding: int = 0,
     horizontal_flip: bool = True,
     vertical_flip: bool = False,
     color: bool = True,
     num_operations: int = 3,
     cutout: float = 0.5,
+    views: int = 0,
+    center: Sequence[float] = (),
+    spread: Sequence[float] = (),
+    noise: float = 0.5,
+    dropout: float = 0.2,
     weak: str = "weak",
     strong: str = "strong",
     crop: str = "crop",
@@ -235,6 +249,11 @@ def make_policies(
         "color": color,
         "num_operations": num_operations,
         "cutout": cutout,
+        "views": views,
+        "center": center,
+        "spread": spread,
+        "noise": noise,
+        "dropout": dropout,
     }
 
     def make(name: str) -> Policy:
@@ -251,7 +270,12 @@ def reflect_padding(size: int, crop_ratio: float) -> int:
 
 
 def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Images of [0, 255] as float32 (pixels / 255 - mean) / std, with `mean` and `std` of shape (C,)."""
+    """Images of [0, 255] as float32 (pixels / 255 - mean) / std, with `mean` and `std` of shape (C,).
+
+    Of vectors (N, D), each of the D numbers has its own mean and deviation.
+    """
+    if pixels.dim() == 2:
+        return (pixels.float() - mean) / std
     return (pixels.float() / 255 - mean[:, None, None]) / std[:, None, None]
 
 

@@ -33,6 +33,7 @@ from .stream.disk import StreamedImages, Streaming
 from .stream.feed import Feed, Selection, render
 from .stream.lookahead import Lookahead
 from .stream.sampling import Order, Shuffle
+from .vectors import Vectors, vector_statistics
 
 __all__ = [
     "DATASETS",
@@ -57,6 +58,7 @@ __all__ = [
     "Split",
     "StreamedImages",
     "Survey",
+    "Vectors",
     "balanced_split",
     "closest",
     "concatenate",
@@ -72,6 +74,7 @@ __all__ = [
     "split_text",
     "survey_arrays",
     "survey_folder",
+    "vector_statistics",
     "with_channels",
 ]
 

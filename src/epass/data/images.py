@@ -30,6 +30,9 @@ class ImageSource(Protocol):
     def take(self, index: Tensor) -> Tensor:
         """The images at `index` (n,), as uint8 (n, C, H, W) on the training device."""
 
+    def look(self, index: Tensor) -> Tensor:
+        """What people see of the images at `index`: uint8 (n, C, H, W)."""
+
     def chunks(self, rows: int) -> Iterable[Tensor]:
         """All images in their order, at most `rows` at a time; one empty chunk if there is none."""
 
@@ -62,6 +65,9 @@ class Images:
 
     def take(self, index: Tensor) -> Tensor:
         return self.pixels.index_select(0, index)
+
+    def look(self, index: Tensor) -> Tensor:
+        return self.take(index)
 
     def chunks(self, rows: int) -> Iterable[Tensor]:
         return torch.split(self.pixels, rows)

@@ -27,6 +27,7 @@ from ..data import (
 )
 from ..errors import InputError
 from ..extensions import check_trusted
+from ..features import embed_dataset, make_extractor
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
@@ -84,6 +85,9 @@ def check_recipe(recipe: Recipe) -> None:
             raise InputError(f"'{name}' has no embedding and so takes no projector: use one of {able}.")
         schema = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"].replace(annotation=int)}
         check_table("projector", recipe.projector, schema | arguments(ProjectorEnsemble))
+    if recipe.features is not None:
+        check_table("features", recipe.features, arguments(make_extractor))
+        find_network(str(recipe.features.get("net", "efficientnet-lite0")))
     if recipe.start is not None:
         check_table("start", recipe.start, arguments(start_settings))
     if recipe.wrapper is not None:
@@ -170,6 +174,8 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     use_scores(plan.scores)
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+    if recipe.features is not None:
+        dataset = embed_dataset(dataset, dict(recipe.features), device)
     split = split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data import Images
 from ..parts.projector import ProjectorEnsemble
 from ..runs import Embeddings
 from .build import Experiment
@@ -23,12 +22,11 @@ def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> E
     """The features, embeddings and thumbnails of test images, of which `logits` (N, C) are all answers."""
     test = experiment.split.test
     index = evenly(len(test), MOST_IMAGES)
-    pixels = test.take(index)
-    features = infer(net, Images(pixels, test.labels[index]), experiment.dataset, experiment.device).features
+    features = infer(net, test.select(index), experiment.dataset, experiment.device).features
     projector = projector_of(experiment)
     with torch.no_grad():
         embedding = None if projector is None else projector(features)
-    small = thumbnails(pixels, SIDE)
+    small = thumbnails(test.look(index), SIDE)
     bytes_each = small[0].numel() + 2 * sum(len(part[0]) for part in (features, embedding) if part is not None)
     kept = evenly(len(index), MOST_BYTES // bytes_each)
     mistakes = most_confident_mistakes(logits, test.labels)
@@ -38,7 +36,7 @@ def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> E
         embedding=None if embedding is None else _half(embedding.cpu()[kept]),
         thumbnails=small[kept].numpy(),
         mistakes=mistakes.numpy(),
-        mistake_thumbnails=thumbnails(test.take(mistakes), MISTAKE_SIDE).numpy(),
+        mistake_thumbnails=thumbnails(test.look(mistakes), MISTAKE_SIDE).numpy(),
     )
 
 

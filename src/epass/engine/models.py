@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..data import Dataset, ImageSource, Vectors
 from ..evaluation import SCORES, Score, add_score
 from ..extensions import Kind, check_trusted, find, load, located, names_in
+from ..features import make_extractor
 from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
-from ..networks import NETWORKS, find_network, make_network
+from ..networks import NETWORKS, FromImages, find_network, make_network
 from ..networks.weights import read_safetensors
 from ..parts.pretrained import BACKBONE, PROJECTOR, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
@@ -98,13 +100,12 @@ def memory_per_image(cls: type[Method]) -> dict[str, int]:
 
 def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
     """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
-    in_channels, height, width = image_shape
     cls = method_class(recipe.method["name"])
     make: Callable[..., Method] = cls
     net = make_network(
-        recipe.net["name"], in_channels=in_channels, num_classes=problem.num_classes, **without(recipe.net, "name")
+        recipe.net["name"], in_channels=image_shape[0], num_classes=problem.num_classes, **without(recipe.net, "name")
     )
-    net.check_images(height, width)
+    net.check_shape(image_shape)
     projector = None
     if takes_projector(cls):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
@@ -148,6 +149,23 @@ def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> 
     head.bias.copy_(-means.square().sum(1) / 2)  # |f - m|^2 = |f|^2 - 2 (f m - |m|^2 / 2)
 
 
+def kept_model(
+    recipe: Recipe, dataset: Dataset, test: ImageSource, net: nn.Module
+) -> tuple[nn.Module, dict[str, Any]]:
+    """What a run leaves behind, a network from image to class even if it learned from features, and what it takes."""
+    if not isinstance(test, Vectors):
+        channels, height, width = test.shape
+        scale = {"mean": dataset.mean, "std": dataset.std}
+        return net, {**scale, "channels": channels, "height": height, "width": width}
+    if recipe.features is None or test.pictures is None:
+        return net, {"mean": dataset.mean, "std": dataset.std, "numbers": test.shape[0]}
+    extractor, (channels, height, width) = make_extractor(**recipe.features), test.pictures.shape
+    whole = FromImages(extractor.net, dataset.mean, dataset.std, net.cpu())
+    scale = {"mean": extractor.mean, "std": extractor.std}
+    features = {"net": extractor.name}
+    return whole, {**scale, "channels": channels, "height": height, "width": width, "features": features}
+
+
 def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The trained network of a run folder, on the CPU, and what model.json says about it."""
     model, file = load_run(folder).model, Path(folder) / WEIGHTS
@@ -157,6 +175,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     try:
         _check_facts(model)
         check_trusted((model[part] or {}).get("name") for part in ("net", "method", "wrapper") if part in model)
+        check_trusted([(model.get("features") or {}).get("net")])
         if model["net"]["name"] in NETWORKS:
             with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
                 _check_shapes(_network(model), weights, file)
@@ -175,8 +194,11 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
     settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
     schema = without(arguments(find_network(model["net"]["name"])), "in_channels")
     check_table("net", settings, schema)
+    features = model.get("features")
+    backbone = None if features is None else find_network(features["net"])(in_channels=model["channels"])
+    inputs = model.get("numbers") or (model["channels"] if backbone is None else backbone.num_features)
     classifier = make_network(
-        model["net"]["name"], in_channels=model["channels"], num_classes=len(model["classes"]), **settings
+        model["net"]["name"], in_channels=inputs, num_classes=len(model["classes"]), **settings
     )
     net = method_class(model["method"]["name"]).adapt(classifier)
     wrapper = model.get("wrapper")
@@ -185,19 +207,22 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
         made = [ProjectorEnsemble(classifier.num_features, **(model["projector"] or {}))] if reads_embedding else []
         adapt: Callable[..., nn.Module] = wrapper_class(wrapper["name"]).adapt
         net = adapt(net, *made)
-    return net
+    if backbone is None:
+        return net
+    return FromImages(backbone, [0.0] * inputs, [1.0] * inputs, net)  # whose statistics are in the run's file
 
 
 def _check_facts(model: Mapping[str, Any]) -> None:
     """Refuse what cannot be said about images and classes."""
-    counts = [model[key] for key in ("channels", "height", "width")]
-    if not all(type(count) is int and count > 0 for count in counts) or model["channels"] not in (1, 3):
+    vectors = "numbers" in model
+    counts = [model[key] for key in (["numbers"] if vectors else ["channels", "height", "width"])]
+    if not all(type(count) is int and count > 0 for count in counts) or not (vectors or model["channels"] in (1, 3)):
         raise ValueError("channels, height and width are no sizes of images")
     names = model["classes"]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("classes is no list of names")
     for key in ("mean", "std"):
-        if len(model[key]) != model["channels"] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
+        if len(model[key]) != counts[0] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
             raise ValueError(f"{key} is no list of numbers, one for every channel")
 
 

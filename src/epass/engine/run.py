@@ -29,7 +29,7 @@ from ..training.writer import Writer
 from .build import Experiment, build
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
-from .models import display_names, learned_without_labels, with_located_code
+from .models import display_names, kept_model, learned_without_labels, with_located_code
 
 
 def run(
@@ -231,21 +231,17 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     seen = see_test_images(experiment, net, logits)
     if rank():  # what follows asks nothing of the network
         return
+    net, facts = kept_model(recipe, dataset, test, net)
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in net.state_dict().items()}
     home.write_tensors(WEIGHTS, weights)
     if experiment.method.pretraining:
         learned = {name: value.cpu().numpy() for name, value in learned_without_labels(experiment.method).items()}
         home.write_tensors(PRETRAINED, learned)
-    channels, height, width = test.shape
     home.write_json(
         "model.json",
         {
             "classes": experiment.split.classes,
-            "mean": dataset.mean,
-            "std": dataset.std,
-            "channels": channels,
-            "height": height,
-            "width": width,
+            **facts,
             "net": dict(recipe.net),
             "method": dict(recipe.method),
             "projector": recipe.projector,

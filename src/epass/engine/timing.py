@@ -94,13 +94,13 @@ def measure(
     labeled, unlabeled = (len(names) for names in experiment.feed.views)
     images = plan.labeled_batch * labeled + plan.unlabeled_batch * unlabeled
     reached = {"flops_per_second": 1000 * flops / step_ms, "bytes_per_second": 1000 * moved / step_ms}
-    channels, _, image_size = experiment.split.labeled.shape
+    shape = experiment.split.labeled.shape
     return {
         "work": {
             "data": experiment.dataset.name,
             "classes": len(experiment.split.classes),
-            "channels": channels,
-            "image_size": image_size,
+            "channels": shape[0],
+            "image_size": shape[-1],
             "images_in_memory": len(experiment.split.unlabeled),
             "method": recipe.method["name"],
             "projectors": (recipe.projector or {}).get("size"),

@@ -44,3 +44,11 @@ def choose_precision(device: torch.device, wanted: Literal["auto", "float32", "b
         capable = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if capable else torch.float32
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
+
+
+def features_precision(device: torch.device) -> torch.dtype:
+    """What a frozen network computes in: on a CPU, too, bfloat16 where that is twice as fast."""
+    if device.type == "cpu":
+        known = getattr(torch.cpu, "get_capabilities", dict)()
+        return torch.bfloat16 if known.get("avx512_bf16") or known.get("amx_bf16") else torch.float32
+    return choose_precision(device)

@@ -11,7 +11,10 @@ from torch import nn
 from ..errors import InputError, unknown
 from ..extensions import Kind, find, takes
 from .classifier import Classifier, NormalizedBackbone, Prediction, predict_jointly
+from .efficientnet_lite import EfficientNetLite
 from .foreign import FOREIGN
+from .frozen import FromImages
+from .mlp import MLP
 from .multi_head import MultiHead
 from .resnet import ResNet
 from .small import Small
@@ -21,7 +24,10 @@ from .wide_resnet import WideResNet
 
 __all__ = [
     "NETWORKS",
+    "MLP",
     "Classifier",
+    "EfficientNetLite",
+    "FromImages",
     "MultiHead",
     "NormalizedBackbone",
     "Prediction",
@@ -44,6 +50,10 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "wrn-37-2": partial(WideResNet, 28, 2, 4),
     "resnet-18": partial(ResNet, (2, 2, 2, 2), False),
     "resnet-50": partial(ResNet, (3, 4, 6, 3), True),
+    "efficientnet-lite0": partial(EfficientNetLite, 0),
+    "efficientnet-lite1": partial(EfficientNetLite, 1),
+    "efficientnet-lite2": partial(EfficientNetLite, 2),
+    "mlp": MLP,
     "vit-tiny-patch2-32": partial(ViT, 32, 2, 192, 12, 3, drop_path=0.1),
     "vit-small-patch2-32": partial(ViT, 32, 2, 384, 12, 6, drop_path=0.2),
     "vit-small-patch16-224": partial(ViT, 224, 16, 384, 12, 6, drop_path=0.2),
@@ -79,9 +89,9 @@ def make_network(
         if argument not in open_arguments:
             raise unknown(f"argument of the {name} network:", argument, open_arguments)
     if weights == PUBLISHED:
-        if name.partition(":")[0] not in FOREIGN:
+        if "published" not in signature(backbone).parameters:
             raise InputError(f"'{name}' comes without published weights: net.weights names a file of them.")
-        return Classifier(backbone(True, in_channels=in_channels, **arguments), num_classes)
+        return Classifier(backbone(published=True, in_channels=in_channels, **arguments), num_classes)
     made = backbone(in_channels=in_channels, **arguments)
     start_from(made, weights=weights)
     return Classifier(made, num_classes)

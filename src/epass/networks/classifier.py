@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -46,11 +46,16 @@ class Classifier(nn.Module):
         # Projectors, pseudo-labels, losses and memories need full precision whatever the network computed in.
         return Prediction(logits.float(), features.float())
 
-    def check_images(self, height: int, width: int) -> None:
-        """Refuse images that the backbone cannot take, if it has a `check_images` that knows."""
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Refuse examples that the backbone cannot take: images (C, H, W) for vectors (D,), or of a wrong size."""
+        takes_vectors = bool(getattr(self.backbone, "takes_vectors", False))
+        if takes_vectors != (len(shape) == 1):
+            found, wanted = ("images", "vectors") if takes_vectors else ("vectors", "images")
+            advice = "another one" if takes_vectors else "mlp"
+            raise InputError(f"The network takes {wanted}, and these are {found}: use {advice} (--net).")
         check: Callable[[int, int], None] | None = getattr(self.backbone, "check_images", None)
         if check is not None:
-            check(height, width)
+            check(*shape[1:])
 
 
 class NormalizedBackbone(nn.Module):

@@ -179,6 +179,9 @@ class StreamedImages:
     def take(self, index: Tensor) -> Tensor:
         return self.begin(index).result().to(self.labels.device)
 
+    def look(self, index: Tensor) -> Tensor:
+        return self.take(index)
+
     def chunks(self, rows: int) -> Iterator[Tensor]:
         first, *others = torch.split(torch.arange(len(self)), rows)
         begun = [self.begin(first)]

@@ -1,0 +1,214 @@
+"""Images to features of a frozen network: a plain view of every image, and weak and strong ones to learn from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from ..augment import normalize
+from ..data import ImageSource
+from ..errors import InputError
+from ..machine.device import features_precision
+from ..networks import find_network, start_from
+from ..networks.weights import PUBLISHED
+from .store import Rows, Store, key_of
+from .views import VIEWS, strong, weak
+
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Progress = Callable[[int, int], None]  # told (images done, images in all)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+TOGETHER = {"cpu": 16, "cuda": 256}  # views that pass the network at a time: what its caches hold
+SEGMENT_SECONDS, SEGMENT_IMAGES = 5.0, 512  # what is kept at a time: a killed process loses no more
+_HASHED = 256  # images at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Extractor:
+    """A frozen network, and what images have to be for it."""
+
+    name: str
+    net: nn.Module
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    digest: str  # of the weights
+
+    @property
+    def num_features(self) -> int:
+        return int(self.net.num_features)  # type: ignore[arg-type]
+
+
+def make_extractor(
+    *, net: str = "efficientnet-lite0", weights: str = PUBLISHED, views: int = 2, seed: int = 0
+) -> Extractor:
+    """The network of a recipe's [features] table, whose keys these are.
+
+    Args:
+        net: Its name, as `epass networks` lists them.
+        weights: A file, or "published" for those that come with the network.
+        views: How many weak and how many strong views are made of every image.
+        seed: Decides these views; it is not that of the run, so that all runs share them.
+    """
+    make = find_network(net)
+    if weights == PUBLISHED:
+        try:
+            backbone = make(published=True, in_channels=3)
+        except TypeError:
+            raise InputError(
+                f"'{net}' comes without published weights: use efficientnet-lite0, or set features.weights to a file."
+            ) from None
+    else:
+        backbone = make(in_channels=3)
+        start_from(backbone, weights=weights)
+    if getattr(backbone, "takes_vectors", False):
+        raise InputError(f"'{net}' makes no features of images: use efficientnet-lite0 (features.net).")
+    content = hashlib.sha256()
+    for name, tensor in backbone.state_dict().items():
+        content.update(name.encode() + tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return Extractor(
+        name=net,
+        net=backbone.eval().requires_grad_(False),
+        mean=tuple(getattr(backbone, "mean", IMAGENET_MEAN)),
+        std=tuple(getattr(backbone, "std", IMAGENET_STD)),
+        digest=content.hexdigest(),
+    )
+
+
+def embed(
+    images: ImageSource,
+    extractor: Extractor,
+    device: torch.device,
+    *,
+    views: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Features (N, V, D) of images: of the plain view, or with `views` of so many weak and then so many strong ones.
+
+    What an earlier call has computed, even one that was killed, is not computed again.
+    """
+    if images.shape[0] != 3:
+        raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
+    shape = (2 * views or 1, extractor.num_features)
+    store = Store(digest_of(extractor, images.shape, views, seed, device), shape)
+    keys: list[bytes] = []
+    for chunk in images.chunks(_HASHED):
+        keys += [key_of(image.tobytes(), images.shape) for image in chunk.numpy()]
+    wanted = {key: place for place, key in enumerate(keys) if key not in store.found}  # of equal images the last
+    done = len(keys) - len(wanted)
+    if wanted:
+        net, precision = prepared(extractor.net, device), features_precision(device)
+        rendered = _rendered(images, wanted, shape[0], views, seed, TOGETHER.get(device.type, 16))
+        with closing(rendered) as batches:
+            for names, features in _segments(batches, net, extractor, precision, device):
+                store.keep(names, features)
+                done += len(names)
+                if progress is not None:
+                    progress(done, len(keys))
+    return torch.from_numpy(np.stack([store.found[key] for key in keys]) if keys else np.empty((0, *shape), np.float16))
+
+
+def digest_of(
+    extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, device: torch.device
+) -> str:
+    """Of everything but the image that its features depend on."""
+    import PIL
+
+    drawn = (views, seed, VIEWS, PIL.__version__) if views else ()
+    facts = (extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, features_precision(device))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def prepared(net: nn.Module, device: torch.device) -> nn.Module:
+    """A copy that computes the same and is quicker: BatchNorm is part of the convolution before it."""
+    net = deepcopy(net).eval()
+    for module in net.modules():
+        if isinstance(module, nn.Sequential):
+            for place in range(len(module) - 1):
+                first, second = module[place], module[place + 1]
+                if isinstance(first, nn.Conv2d) and isinstance(second, nn.BatchNorm2d):
+                    module[place], module[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()
+    net = net.to(device, features_precision(device))
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def _segments(
+    batches: Iterator[tuple[list[bytes], Pixels]],
+    net: nn.Module,
+    extractor: Extractor,
+    precision: torch.dtype,
+    device: torch.device,
+) -> Iterator[tuple[list[bytes], Rows]]:
+    """The features of images, as many at a time as are worth a file."""
+    mean, std = (torch.tensor(values, device=device) for values in (extractor.mean, extractor.std))
+    names: list[bytes] = []
+    found: list[Rows] = []
+    began, limit = time.perf_counter(), torch.finfo(torch.float16).max
+    with torch.inference_mode():
+        for keys, pixels in batches:
+            count, views = pixels.shape[:2]
+            # channels last, as Pillow leaves them and the network wants them
+            images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
+            features = net(normalize(images, mean, std).to(precision)).float().clamp(-limit, limit)
+            if not features.isfinite().all():
+                raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
+            names += keys
+            found.append(features.half().view(count, views, -1).cpu().numpy())
+            if len(names) >= SEGMENT_IMAGES or time.perf_counter() - began > SEGMENT_SECONDS:
+                yield names, np.concatenate(found)
+                names, found, began = [], [], time.perf_counter()
+    if names:
+        yield names, np.concatenate(found)
+
+
+def _rendered(
+    images: ImageSource, wanted: dict[bytes, int], count: int, views: int, seed: int, together: int
+) -> Iterator[tuple[list[bytes], Pixels]]:
+    """The wanted images and their views, (n, V, H, W, 3) each; some threads are ahead of whoever asks."""
+    threads, rows = max(1, os.cpu_count() or 1), max(1, together // count)
+    keys = list(wanted)
+    waiting: deque[tuple[list[bytes], list[Future[Pixels]]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for start in range(0, len(keys), rows):
+                if len(waiting) > 1 + threads:
+                    yield _collected(*waiting.popleft())
+                names = keys[start : start + rows]
+                pixels = images.take(torch.tensor([wanted[name] for name in names])).numpy().transpose(0, 2, 3, 1)
+                pairs = zip(names, pixels, strict=True)
+                waiting.append((names, [pool.submit(make_views, image, name, views, seed) for name, image in pairs]))
+            while waiting:
+                yield _collected(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _collected(names: list[bytes], pending: Sequence[Future[Pixels]]) -> tuple[list[bytes], Pixels]:
+    return names, np.stack([views.result() for views in pending])
+
+
+def make_views(pixels: Pixels, key: bytes, views: int, seed: int) -> Pixels:
+    """The views (V, H, W, 3) of one image (H, W, 3), a function of the seed and of what the image shows."""
+    from PIL import Image
+
+    if not views:
+        return pixels[None]
+    image: Any = Image.fromarray(np.ascontiguousarray(pixels))
+    made = []
+    for kind in (weak, strong):
+        for number in range(views):
+            random = np.random.default_rng([seed, number, kind is strong, *key])
+            made.append(np.asarray(kind(image, random)))
+    return np.stack(made)
