@@ -111,6 +111,7 @@ class Method(nn.Module):
     open_set: ClassVar[bool] = False  # it can say that an image is of none of the classes, by `open_logits`
     not_compiled: ClassVar[str] = ""  # why `torch.compile` cannot take the objective as one graph, if it cannot
 
+    needs_pixels: str = ""  # what it does to images that cannot be done to vectors, if it does
     unlabeled_weight: float = 1.0  # of the loss on unlabeled images
     projector: nn.Module | None  # from features to embeddings, of a method that has them
 

@@ -32,7 +32,7 @@ class StoredWeak:
         return (torch.randint(0, self.views, (count,), generator=generator, device=generator.device) + self.first,)
 
     def apply(self, pixels: Tensor, draws: tuple[Tensor, ...]) -> Tensor:
-        """(N, D)"""
+        """The drawn view, (N, D)."""
         (place,) = draws
         return pixels.gather(1, place[:, None, None].expand(-1, 1, pixels.shape[2]))[:, 0]
 
@@ -70,7 +70,7 @@ class WeakNoise:
         return noise, torch.rand(shape, generator=generator, device=device) < self.dropout
 
     def apply(self, pixels: Tensor, draws: tuple[Tensor, ...]) -> Tensor:
-        """(N, D)"""
+        """The drawn view, (N, D)."""
         noise, dropped = draws
         center, spread = _statistics(self.center, self.spread, pixels.device)
         return torch.where(dropped, center, pixels[:, 0].float() + self.noise * spread * noise)
@@ -83,8 +83,6 @@ class StrongNoise(WeakNoise):
 
 
 @lru_cache
-def _statistics(
-    center: tuple[float, ...], spread: tuple[float, ...], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _statistics(center: tuple[float, ...], spread: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """On the device; kept, because a copy to it makes the host wait."""
     return torch.tensor(center, device=device), torch.tensor(spread, device=device)

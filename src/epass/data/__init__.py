@@ -21,7 +21,8 @@ from .read.folder import list_folder
 from .read.formats import FORMATS, Format, closest, recognize
 from .read.found import Chunk, FoundImages, find_images
 from .read.huggingface import from_huggingface
-from .read.listing import nothing_at
+from .read.listing import Listing, nothing_at
+from .read.peek import typical_side
 from .read.pixels import Notice, read_listing
 from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
@@ -71,6 +72,7 @@ __all__ = [
     "open_set_labels",
     "recognize",
     "render",
+    "side_of_photos",
     "split_text",
     "survey_arrays",
     "survey_folder",
@@ -141,14 +143,7 @@ def open_dataset(
             return resized(original.read(path), image_size)
         size = {} if image_size is None else {"image_size": image_size}
         return original.read(path, **size, progress=progress, streaming=streaming)
-    listing = None
-    if name_or_path and path.is_dir():  # an empty name would mean the current folder
-        _refuse_incomplete(path)
-        listing = list_folder(path)
-    elif path.is_file() and is_archive(path):
-        listing = list_archive(path)
-    elif path.is_file() and is_table(path):
-        listing = list_table(path, path_column, label_column)
+    listing = _list_images(name_or_path, path_column, label_column)
     if listing is not None:
         return read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable)
     if path.is_file():
@@ -167,6 +162,31 @@ def open_dataset(
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
     raise unknown("data set, folder or file", name_or_path, DATASETS)
+
+
+def side_of_photos(name_or_path: str, *, path_column: str | None = None) -> int | None:
+    """The shorter side of most images of a folder, archive or table of one's own; None of everything else."""
+    path = Path(name_or_path).expanduser()
+    if name_or_path in DATASETS or not name_or_path or not path.exists() or recognize(path) is not None:
+        return None
+    try:
+        listing = _list_images(name_or_path, path_column, None)
+    except InputError:  # whoever reads the images says what is wrong with them
+        return None
+    return None if listing is None else typical_side(listing)
+
+
+def _list_images(name_or_path: str, path_column: str | None, label_column: str | None) -> Listing | None:
+    """The images of a folder, archive or table, if it is one."""
+    path = Path(name_or_path).expanduser()
+    if name_or_path and path.is_dir():  # an empty name would mean the current folder
+        _refuse_incomplete(path)
+        return list_folder(path)
+    if path.is_file() and is_archive(path):
+        return list_archive(path)
+    if path.is_file() and is_table(path):
+        return list_table(path, path_column, label_column)
+    return None
 
 
 def _opened(name: str, found: object) -> Dataset:

@@ -27,7 +27,7 @@ from ..data import (
 )
 from ..errors import InputError
 from ..extensions import check_trusted
-from ..features import embed_dataset, make_extractor
+from ..features import drained, embed_dataset, make_extractor
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
@@ -175,7 +175,7 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
     if recipe.features is not None:
-        dataset = embed_dataset(dataset, dict(recipe.features), device)
+        dataset = drained(embed_dataset(dataset, recipe.features, device))
     split = split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
 from ..data import Dataset, ImageSource, Vectors
+from ..errors import InputError
 from ..evaluation import SCORES, Score, add_score
 from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
@@ -114,6 +114,8 @@ def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int],
     net.precision = precision
     parts = [] if projector is None else [projector]
     method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
+    if method.needs_pixels and len(image_shape) == 1:
+        raise InputError(f"{cls.display_name} {method.needs_pixels}, and these are vectors: choose another method.")
     if recipe.wrapper is not None:
         wrap: Callable[..., Method] = wrapper_class(recipe.wrapper["name"])
         method = wrap(method, problem, **without(recipe.wrapper, "name"))
@@ -149,9 +151,7 @@ def answer_by_nearest_mean(net: nn.Module, features: Tensor, labels: Tensor) -> 
     head.bias.copy_(-means.square().sum(1) / 2)  # |f - m|^2 = |f|^2 - 2 (f m - |m|^2 / 2)
 
 
-def kept_model(
-    recipe: Recipe, dataset: Dataset, test: ImageSource, net: nn.Module
-) -> tuple[nn.Module, dict[str, Any]]:
+def kept_model(recipe: Recipe, dataset: Dataset, test: ImageSource, net: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     """What a run leaves behind, a network from image to class even if it learned from features, and what it takes."""
     if not isinstance(test, Vectors):
         channels, height, width = test.shape
@@ -196,10 +196,8 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
     check_table("net", settings, schema)
     features = model.get("features")
     backbone = None if features is None else find_network(features["net"])(in_channels=model["channels"])
-    inputs = model.get("numbers") or (model["channels"] if backbone is None else backbone.num_features)
-    classifier = make_network(
-        model["net"]["name"], in_channels=inputs, num_classes=len(model["classes"]), **settings
-    )
+    inputs: Any = model.get("numbers") or (model["channels"] if backbone is None else backbone.num_features)
+    classifier = make_network(model["net"]["name"], in_channels=inputs, num_classes=len(model["classes"]), **settings)
     net = method_class(model["method"]["name"]).adapt(classifier)
     wrapper = model.get("wrapper")
     if wrapper is not None:

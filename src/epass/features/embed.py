@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from copy import deepcopy
@@ -28,10 +27,8 @@ from .store import Rows, Store, key_of
 from .views import VIEWS, strong, weak
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
-Progress = Callable[[int, int], None]  # told (images done, images in all)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TOGETHER = {"cpu": 16, "cuda": 256}  # views that pass the network at a time: what its caches hold
-SEGMENT_SECONDS, SEGMENT_IMAGES = 5.0, 512  # what is kept at a time: a killed process loses no more
 _HASHED = 256  # images at a time
 
 
@@ -93,45 +90,42 @@ def embed(
     *,
     views: int = 0,
     seed: int = 0,
-    progress: Progress | None = None,
-) -> Tensor:
+) -> Generator[int, None, Tensor]:
     """Features (N, V, D) of images: of the plain view, or with `views` of so many weak and then so many strong ones.
 
-    What an earlier call has computed, even one that was killed, is not computed again.
+    Yields how many images are done. What an earlier call has computed, even one that was killed, is not computed again.
     """
     if images.shape[0] != 3:
         raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
     shape = (2 * views or 1, extractor.num_features)
-    store = Store(digest_of(extractor, images.shape, views, seed, device), shape)
+    # A plain view is what the model will be asked about: it is computed as the model computes. Views are there to vary.
+    precision = features_precision(device) if views else torch.float32
+    store = Store(digest_of(extractor, images.shape, views, seed, precision), shape)
     keys: list[bytes] = []
     for chunk in images.chunks(_HASHED):
         keys += [key_of(image.tobytes(), images.shape) for image in chunk.numpy()]
     wanted = {key: place for place, key in enumerate(keys) if key not in store.found}  # of equal images the last
     done = len(keys) - len(wanted)
     if wanted:
-        net, precision = prepared(extractor.net, device), features_precision(device)
         rendered = _rendered(images, wanted, shape[0], views, seed, TOGETHER.get(device.type, 16))
-        with closing(rendered) as batches:
-            for names, features in _segments(batches, net, extractor, precision, device):
+        with closing(rendered) as batches, store:
+            for names, features in _computed(batches, extractor, precision, device):
                 store.keep(names, features)
                 done += len(names)
-                if progress is not None:
-                    progress(done, len(keys))
+                yield done
     return torch.from_numpy(np.stack([store.found[key] for key in keys]) if keys else np.empty((0, *shape), np.float16))
 
 
-def digest_of(
-    extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, device: torch.device
-) -> str:
+def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, precision: torch.dtype) -> str:
     """Of everything but the image that its features depend on."""
     import PIL
 
     drawn = (views, seed, VIEWS, PIL.__version__) if views else ()
-    facts = (extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, features_precision(device))
+    facts = (extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, precision)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
-def prepared(net: nn.Module, device: torch.device) -> nn.Module:
+def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn.Module:
     """A copy that computes the same and is quicker: BatchNorm is part of the convolution before it."""
     net = deepcopy(net).eval()
     for module in net.modules():
@@ -140,42 +134,30 @@ def prepared(net: nn.Module, device: torch.device) -> nn.Module:
                 first, second = module[place], module[place + 1]
                 if isinstance(first, nn.Conv2d) and isinstance(second, nn.BatchNorm2d):
                     module[place], module[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()
-    net = net.to(device, features_precision(device))
+    net = net.to(device, precision)
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _segments(
-    batches: Iterator[tuple[list[bytes], Pixels]],
-    net: nn.Module,
-    extractor: Extractor,
-    precision: torch.dtype,
-    device: torch.device,
+def _computed(
+    batches: Iterator[tuple[list[bytes], Pixels]], extractor: Extractor, precision: torch.dtype, device: torch.device
 ) -> Iterator[tuple[list[bytes], Rows]]:
-    """The features of images, as many at a time as are worth a file."""
+    """The features of some images after the other, with their keys."""
+    net, limit = prepared(extractor.net, device, precision), torch.finfo(torch.float16).max
     mean, std = (torch.tensor(values, device=device) for values in (extractor.mean, extractor.std))
-    names: list[bytes] = []
-    found: list[Rows] = []
-    began, limit = time.perf_counter(), torch.finfo(torch.float16).max
-    with torch.inference_mode():
-        for keys, pixels in batches:
-            count, views = pixels.shape[:2]
-            # channels last, as Pillow leaves them and the network wants them
-            images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
+    for keys, pixels in batches:
+        count, views = pixels.shape[:2]
+        # channels last, as Pillow leaves them and the network wants them
+        images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
+        with torch.inference_mode():
             features = net(normalize(images, mean, std).to(precision)).float().clamp(-limit, limit)
-            if not features.isfinite().all():
-                raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
-            names += keys
-            found.append(features.half().view(count, views, -1).cpu().numpy())
-            if len(names) >= SEGMENT_IMAGES or time.perf_counter() - began > SEGMENT_SECONDS:
-                yield names, np.concatenate(found)
-                names, found, began = [], [], time.perf_counter()
-    if names:
-        yield names, np.concatenate(found)
+        if not features.isfinite().all():
+            raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
+        yield keys, features.half().view(count, views, -1).cpu().numpy()
 
 
 def _rendered(
     images: ImageSource, wanted: dict[bytes, int], count: int, views: int, seed: int, together: int
-) -> Iterator[tuple[list[bytes], Pixels]]:
+) -> Generator[tuple[list[bytes], Pixels]]:
     """The wanted images and their views, (n, V, H, W, 3) each; some threads are ahead of whoever asks."""
     threads, rows = max(1, os.cpu_count() or 1), max(1, together // count)
     keys = list(wanted)

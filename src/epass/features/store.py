@@ -26,6 +26,7 @@ from ..files import write_atomically
 
 Rows = np.ndarray[tuple[int, ...], np.dtype[np.float16]]
 KEY_BYTES, _CHECKSUM_BYTES = 16, 4
+SEGMENT_SECONDS = 5.0  # of work in a segment: a process that is killed loses no more
 
 
 def key_of(content: bytes, shape: tuple[int, ...]) -> bytes:
@@ -47,6 +48,8 @@ class Store:
         self.shape = shape
         self.kind = np.dtype([("key", np.uint8, (KEY_BYTES,)), ("features", np.float16, shape)])
         self.found: dict[bytes, Rows] = {}
+        self.waiting: dict[bytes, Rows] = {}  # for their segment
+        self.written = time.perf_counter()
         if self.folder is not None and self.folder.is_dir():
             with suppress(OSError):
                 os.utime(self.folder)
@@ -68,13 +71,26 @@ class Store:
             self.found[row["key"].tobytes()] = row["features"]
 
     def keep(self, keys: Sequence[bytes], features: Rows) -> None:
-        """Add a segment, if the disk lets us: without it everything works, and is computed again next time."""
+        """Add the features of some images."""
         self.found.update(zip(keys, features, strict=True))
-        if self.folder is None:
+        self.waiting.update(zip(keys, features, strict=True))
+        if time.perf_counter() - self.written > SEGMENT_SECONDS:
+            self.write()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.write()
+
+    def write(self) -> None:
+        """Write what waits, if the disk lets us: without it everything works, and is computed again next time."""
+        waiting, self.waiting, self.written = self.waiting, {}, time.perf_counter()
+        if self.folder is None or not waiting:
             return
-        rows = np.empty(len(keys), dtype=self.kind)
-        rows["key"] = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
-        rows["features"] = features
+        rows = np.empty(len(waiting), dtype=self.kind)
+        rows["key"] = np.frombuffer(b"".join(waiting), dtype=np.uint8).reshape(-1, KEY_BYTES)
+        rows["features"] = np.stack(list(waiting.values()))
         body = io.BytesIO()
         np.save(body, rows, allow_pickle=False)
         content = body.getvalue()

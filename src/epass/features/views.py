@@ -1,5 +1,7 @@
-"""The views of an image that are embedded, made with Pillow: on a CPU, one image at a time is twenty times faster there
-than the batched operations of `augment`, which do all of them to every image. The operations are equal bit by bit.
+"""The views of an image that are embedded, made with Pillow.
+
+On a CPU one image at a time is twenty times faster there than the batched operations of `augment`, which do all of them
+to every image. The operations are equal bit by bit.
 """
 
 from __future__ import annotations

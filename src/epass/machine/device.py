@@ -49,6 +49,6 @@ def choose_precision(device: torch.device, wanted: Literal["auto", "float32", "b
 def features_precision(device: torch.device) -> torch.dtype:
     """What a frozen network computes in: on a CPU, too, bfloat16 where that is twice as fast."""
     if device.type == "cpu":
-        known = getattr(torch.cpu, "get_capabilities", dict)()
+        known: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # which torch has since 2.10
         return torch.bfloat16 if known.get("avx512_bf16") or known.get("amx_bf16") else torch.float32
     return choose_precision(device)

@@ -43,6 +43,7 @@ class ReMixMatch(Method):
         super().__init__(net)
         check_temperature(temperature)
         self.temperature, self.rotation_weight = temperature, rotation_weight
+        self.needs_pixels = "turns images (method.rotation_weight=0 leaves that out)" if rotation_weight > 0 else ""
         self.unlabeled_weight, self.unmixed_weight = unlabeled_weight, unmixed_weight
         self.num_classes, self.ramp_steps = problem.num_classes, round(ramp * problem.steps)
         counts = torch.tensor(problem.label_counts)

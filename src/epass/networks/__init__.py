@@ -23,8 +23,8 @@ from .weights import PUBLISHED, start_from
 from .wide_resnet import WideResNet
 
 __all__ = [
-    "NETWORKS",
     "MLP",
+    "NETWORKS",
     "Classifier",
     "EfficientNetLite",
     "FromImages",

@@ -51,15 +51,9 @@ class _Variant(NamedTuple):
 
 
 VARIANTS: Final = {
-    0: _Variant(
-        1.0, 1.0, 224, "57934424", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-    ),
-    1: _Variant(
-        1.0, 1.1, 240, "77cc7160", "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"
-    ),
-    2: _Variant(
-        1.1, 1.2, 260, "9656183e", "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
-    ),
+    0: _Variant(1.0, 1.0, 224, "57934424", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
+    1: _Variant(1.0, 1.1, 240, "77cc7160", "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
+    2: _Variant(1.1, 1.2, 260, "9656183e", "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
 }
 
 
@@ -99,7 +93,7 @@ class EfficientNetLite(nn.Module):
         if published:
             if in_channels != 3:
                 raise InputError(
-                    f"The published weights of efficientnet-lite{variant} take color images, not {in_channels} channels."
+                    f"The weights of efficientnet-lite{variant} are for color images, not for {in_channels} channels."
                 )
             self.load_state_dict(published_weights(variant))
 
