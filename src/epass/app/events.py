@@ -23,7 +23,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """How far a run is, or what comes before it."""
 
     step: int
     steps: int
@@ -31,6 +31,7 @@ class Progress:
     seconds_left: float | None = None  # None: not known yet
     run: str = ""  # which one, where there are several
     place: str = ""  # the device that trains it, where there are several
+    what: str = "step"  # is counted
 
 
 @dataclass(frozen=True)

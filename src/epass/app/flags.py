@@ -40,6 +40,15 @@ Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
 Net = Annotated[str | None, Flag("See 'epass networks'.", WHAT)]
+Features = Annotated[
+    str | None,
+    Flag(
+        "The frozen network whose features photos are learned from, or none.",
+        WHAT,
+        metavar="NET",
+        default="efficientnet-lite0 for photos of 64 pixels and more",
+    ),
+]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
 SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]

@@ -23,6 +23,7 @@ from .flags import (
     Budget,
     Data,
     Device,
+    Features,
     Flag,
     Force,
     FromRecipe,
@@ -48,6 +49,8 @@ from .flags import (
     go_on,
 )
 
+NO_FEATURES = "none"
+PHOTO_SIDE = 64  # pixels: what is smaller looks like nothing a network that knows photos has seen
 INSTEAD_OF_LABELS = ("fold", "label_share", "head_labels", "split_file")  # keys of [data] that outrank `labels`
 
 
@@ -60,6 +63,7 @@ class Shared:
     labels: Labels = None
     wrap: Wrap = None
     start: Start = None
+    features: Features = None
     net: Net = None
     image_size: ImageSize = None
     stream: Stream = False
@@ -135,7 +139,24 @@ def starting_recipe(request: Request) -> Recipe:
     method = default if is_code(method) else method
     data = fspath(request.data)
     own = f"{data}-{method}"
-    return read_recipe(own if data in DATASETS and own in builtin_recipes() else f"folder-{method}")
+    if data in DATASETS and own in builtin_recipes():
+        return read_recipe(own)
+    return read_recipe(f"{'photos' if learns_from_features(request, data) else 'folder'}-{method}")
+
+
+def learns_from_features(request: Request, data: str) -> bool:
+    """Whether images are learned from the features of a frozen network, which is better for photos but for tiny ones.
+
+    Who names the network to train, or weights to start from, wants to train that.
+    """
+    from ..data import side_of_photos
+
+    if request.features is not None:
+        return request.features != NO_FEATURES
+    if request.pretrain or request.net is not None or request.start is not None:
+        return False
+    side = side_of_photos(data)
+    return side is not None and side >= PHOTO_SIDE
 
 
 def compose(request: Request, recipe: Recipe) -> Recipe:
@@ -152,8 +173,11 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         recipe = as_pretrained(recipe, request.start)
     if request.net not in (None, recipe.net.get("name")):
         recipe = replace(recipe, net={"name": request.net})
+    if request.features == NO_FEATURES and recipe.features is not None:
+        raise InputError("The recipe learns from features, and --features none has none: name another recipe.")
     flags = {
         "data.name": locate(request.data),
+        "features.net": None if request.features == NO_FEATURES else request.features,
         "data.labels": request.labels,
         "data.image_size": request.image_size,
         "data.streaming": request.stream or None,

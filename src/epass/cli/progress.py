@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -28,15 +29,21 @@ class Watch:
     """How far one run or many are. Away from a terminal, only the reports of one run are shown, in a line each."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        self.console, self.clock = console, Alarm()
         self.bars: OneRun | ManyRuns | None = None
 
     def show(self, event: Progress) -> None:
         """Show what an event says."""
         if self.console.is_terminal:
+            if isinstance(self.bars, OneRun) and self.bars.what != event.what:
+                self.stop()
             if self.bars is None:
-                self.bars = ManyRuns(self.console) if event.run else OneRun(self.console, event.steps)
+                self.bars = ManyRuns(self.console) if event.run else OneRun(self.console, event)
             self.bars.draw(event)
+        elif event.what != "step":
+            if event.seconds_left is not None and self.clock.rings():
+                words = f"{event.what} {event.step}/{event.steps}  ETA {clock(event.seconds_left)}"
+                self.console.print(Text(words), soft_wrap=True)
         elif event.values and not event.run:
             words = f"step {event.step}/{event.steps}  {describe(event.values)}  ETA {clock(event.seconds_left)}"
             self.console.print(Text(words), soft_wrap=True)
@@ -48,13 +55,29 @@ class Watch:
         self.bars = None
 
 
+class Alarm:
+    """Rings at most once in a while: what is not a terminal keeps every line."""
+
+    EVERY = 15.0  # seconds
+
+    def __init__(self) -> None:
+        self.rang = time.monotonic()
+
+    def rings(self) -> bool:
+        if time.monotonic() - self.rang < self.EVERY:
+            return False
+        self.rang = time.monotonic()
+        return True
+
+
 class OneRun:
     """A bar over the steps, and below it what the last report said."""
 
-    def __init__(self, console: Console, steps: int) -> None:
-        columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("ETA {task.fields[left]}")
+    def __init__(self, console: Console, event: Progress) -> None:
+        self.what = event.what
+        columns = TextColumn(event.what), MofNCompleteColumn(), BarColumn(None), TextColumn("ETA {task.fields[left]}")
         self.bar = Bar(*columns)
-        self.task = self.bar.add_task("", total=steps, left=clock(None))
+        self.task = self.bar.add_task("", total=event.steps, left=clock(None))
         self.tested: dict[str, float] = {}  # tests are rarer than reports: the last one stays in sight
         self.live = Live(Group(self.bar), console=console, refresh_per_second=4)
         self.live.start()

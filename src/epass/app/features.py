@@ -1,0 +1,68 @@
+"""Features of photos: computed where a person can watch, with a first answer as early as there can be one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeVar
+
+from ..recipe import Recipe
+from .events import Event, Notice, Progress
+from .flags import Stop
+from .words import count_images, percent
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..data import Dataset
+
+T = TypeVar("T")
+
+
+def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop) -> Generator[Event, None, Dataset]:
+    """The data set that a recipe with a [features] table learns from; any other one is left as it is."""
+    from ..features import embed_dataset
+
+    if recipe.features is None:
+        return dataset
+    began = time.perf_counter()
+    plain = yield from counted(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
+    computed = time.perf_counter() - began > 2 * PATIENCE
+    if computed:  # else the whole result is there as soon as this one
+        yield from first_answer(recipe, plain)
+    return (yield from counted(embed_dataset(dataset, recipe.features, device), stop))
+
+
+PATIENCE = 1.0  # seconds without a sign of life
+
+
+def counted(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
+    """What a computation of features returns; meanwhile it says how far it is."""
+    began, said, first = time.perf_counter(), 0.0, None
+    while True:
+        try:
+            done, total = next(passing)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        stop()
+        spent = time.perf_counter() - began
+        first = done if first is None else first
+        if spent - said > PATIENCE:
+            left = (total - done) * spent / (done - first) if done > first else None
+            said = spent
+            yield Progress(done, total, seconds_left=left, what="view")
+
+
+def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:
+    """What the labels alone are worth on these features, before the views of the unlabeled images are there."""
+    from ..engine.build import split_for
+    from ..engine.infer import baseline
+
+    split = split_for(recipe, plain)
+    probs = baseline("logistic regression", split, plain)
+    error = (probs.argmax(1) != split.test.labels.numpy()).mean()
+    yield Notice(
+        f"First answer, by logistic regression on the {count_images(len(split.labeled))} with a label: "
+        f"{percent(error, 1)} of {len(split.test):,} test images are named wrongly. Now the unlabeled images."
+    )
