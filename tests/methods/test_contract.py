@@ -116,6 +116,13 @@ CASES = every_case()
 # One case of every method, with three projectors where it has any, and the wrappers: what is traced differs little.
 COMPILED = [name for name in CASES if "-" not in name or name.endswith("-3")]
 KEPT = [(case, check) for case in CASES for check in CHECKS if check != "compiled"]
+# Of every method and wrapper one case on vectors: what is new there are the shapes, and settings do not change these.
+# Rotations need pixels.
+VECTORS = {
+    name: replace(CASES[name], vectors=True)
+    for name in [*(name for name in COMPILED if name != "remixmatch"), "remixmatch-no-rotation"]
+}
+KEPT_ON_VECTORS = [(case, check) for case in VECTORS for check in CHECKS if check != "compiled"]
 
 
 def test_every_method_and_wrapper_is_compiled() -> None:
@@ -129,6 +136,24 @@ def test_every_method_and_wrapper_is_compiled() -> None:
 )
 def test_method_keeps_the_contract(case: str, check: str) -> None:
     CHECKS[check](CASES[case])
+
+
+@pytest.mark.parametrize(
+    ("case", "check"), [*KEPT_ON_VECTORS, pytest.param("abc-simmatch-3", "compiled", marks=pytest.mark.slow)]
+)
+def test_method_keeps_the_contract_on_vectors(case: str, check: str) -> None:
+    CHECKS[check](VECTORS[case])
+
+
+def test_every_method_and_wrapper_is_checked_on_vectors() -> None:
+    assert {case.method for case in VECTORS.values()} == {case.method for case in CASES.values()}
+    for case in VECTORS.values():
+        batch = case.batch(0)
+        assert {view.ndim for view in (*batch.labeled, *batch.unlabeled)} == {2}
+        assert not case.build().needs_pixels
+    assert CASES["remixmatch"].build().needs_pixels
+    sizes = {len(case.build().host.projector.heads) for case in VECTORS.values() if case.projector}
+    assert sizes == {3}
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if "shrink" in name or "abc" in name])
@@ -467,6 +492,9 @@ def test_check_method_runs_every_check_on_the_method_it_is_given(monkeypatch: py
         monkeypatch.setitem(CHECKS, name, lambda case, name=name: seen.append((name, case)))
     check_method(SimMatch, projector={"size": 2}, threshold=0.5)
     assert seen == [(name, Case(SimMatch, {"threshold": 0.5}, {"size": 2})) for name in CHECKS]
+    seen.clear()
+    check_method(FixMatch, vectors=True)
+    assert seen == [(name, Case(FixMatch, {}, vectors=True)) for name in CHECKS]
 
 
 def test_check_method_fails_on_a_broken_method() -> None:
@@ -527,6 +555,7 @@ def test_difference_is_exact_without_a_tolerance() -> None:
 
 REPLICAS = {
     **CASES,
+    "simmatch-3 on vectors": VECTORS["simmatch-3"],
     "shared memory": Case(SharedMemory, {}),
     "local memory": Case(LocalMemory, {}),
     "local pairs": Case(LocalPairs, {}),

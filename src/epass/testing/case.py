@@ -13,6 +13,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from ..method import Batch, Method, Outcome, Problem
 from ..networks.classifier import Classifier
+from ..networks.mlp import MLP
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
 from ..training.checkpoint import RunState
@@ -36,18 +37,22 @@ class TinyBackbone(nn.Sequential):
         super().__init__(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
+IMAGE, VECTOR = (3, 8, 8), (12,)  # shapes of an example
+
+
 @dataclass(frozen=True)
 class Case:
     """A method with its hyper-parameters on the tiny problem.
 
     `projector` holds the keyword arguments of the `ProjectorEnsemble` that the method gets if its `__init__` has a
-    parameter of that name: `{"size": 3}`.
+    parameter of that name: `{"size": 3}`. With `vectors` the problem consists of vectors instead of images.
     """
 
     method: type[Method]
     arguments: Mapping[str, Any]
     projector: Mapping[str, Any] | None = None
     wrap: Callable[[Method, Problem], Method] | None = None  # a wrapper around the method, such as `ABC`
+    vectors: bool = False
 
     def build(self, seed: int = 0) -> Method:
         """A fresh method; another seed gives other weights and, where they start random, other memories."""
@@ -55,7 +60,9 @@ class Case:
         self.require(takes_projector or self.projector is None, "takes no projector, so do not give it one.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            net = Classifier(TinyBackbone(), PROBLEM.num_classes)
+            width = TinyBackbone.num_features
+            backbone = MLP(in_channels=VECTOR[0], width=width) if self.vectors else TinyBackbone()
+            net = Classifier(backbone, PROBLEM.num_classes)
             arguments = dict(self.arguments)
             if takes_projector:
                 arguments["projector"] = ProjectorEnsemble(net.num_features, 5, **(self.projector or {}))
@@ -68,11 +75,12 @@ class Case:
         step = (position if position < 2 else LATE + position) if step is None else step
         self.require(hasattr(self.method, "views"), "needs `views = Views(labeled=(...), unlabeled=(...))`.")
         views = self.method.views
-        pattern = torch.randn(PROBLEM.num_classes, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        shape = VECTOR if self.vectors else IMAGE
+        pattern = torch.randn(PROBLEM.num_classes, *shape, generator=torch.Generator().manual_seed(0))
         generator = torch.Generator().manual_seed(1 + position)
 
         def draw(classes: Tensor, count: int) -> tuple[Tensor, ...]:
-            noise = torch.randn(count, len(classes), 3, 8, 8, generator=generator)
+            noise = torch.randn(count, len(classes), *shape, generator=generator)
             return tuple(pattern[classes] + (0.3 + 0.2 * view) * noise[view] for view in range(count))
 
         # More rows than labeled images, so that indices repeat.

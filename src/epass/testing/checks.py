@@ -26,7 +26,9 @@ TOLERANCE = 1e-5
 STATE = "keep all state in parameters and persistent buffers."
 
 
-def check_method(cls: type[Method], *, projector: Mapping[str, Any] | None = None, **arguments: Any) -> None:
+def check_method(
+    cls: type[Method], *, projector: Mapping[str, Any] | None = None, vectors: bool = False, **arguments: Any
+) -> None:
     """Check that a method keeps the contract on which training, resuming, compiling and reporting rely.
 
     The method is built as `cls(net, problem, **arguments)` on a small convolutional network with BatchNorm, for three
@@ -37,12 +39,13 @@ def check_method(cls: type[Method], *, projector: Mapping[str, Any] | None = Non
     Args:
         cls: The method to check.
         projector: Keyword arguments of its `ProjectorEnsemble`, for instance `{"size": 3}`.
+        vectors: Check it on vectors and a linear layer with BatchNorm instead.
         **arguments: Hyper-parameters of the method.
 
     Raises:
         AssertionError: A rule is broken; the message says which one and how to mend it.
     """
-    case = Case(cls, arguments, projector)
+    case = Case(cls, arguments, projector, vectors=vectors)
     for check in CHECKS.values():
         check(case)
 
