@@ -55,7 +55,8 @@ def recipe_on(trial: Trial, data: str, scale: float, seed: int) -> Recipe:
 def test_every_network_that_exists_has_the_published_count() -> None:
     cells = parameters().cells
     here = [cell for cell in cells if cell["network"] in NETWORKS]
-    assert {cell["network"] for cell in here} == set(NETWORKS) - {"small", "resnet-18"}
+    unpublished = {"small", "resnet-18", "mlp", *(name for name in NETWORKS if name.startswith("efficientnet"))}
+    assert {cell["network"] for cell in here} == set(NETWORKS) - unpublished
     assert [cell for cell in here if cell["against_code"] != 0] == []
     assert {cell["projectors"] for cell in here} == {None, 1, 3}
     assert len({cell["network"] for cell in cells} - set(NETWORKS)) == 2

@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from epass.errors import InputError
-from epass.networks import NETWORKS, Small, WideResNet, make_network
+from epass.networks import MLP, NETWORKS, Small, WideResNet, make_network
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_takes_images_of_any_number_of_channels(name: str) -> None:
     with torch.device("meta"):
         net = make_network(name, in_channels=2, num_classes=7)
-        features = net.backbone(torch.empty(3, 2, 32, 32))
+        vectors = getattr(net.backbone, "takes_vectors", False)
+        features = net.backbone(torch.empty(3, 2) if vectors else torch.empty(3, 2, 32, 32))
     assert features.shape == (3, net.num_features)
     assert net.head(features).shape == (3, 7)
 
@@ -21,6 +22,8 @@ def test_every_network_takes_images_of_any_number_of_channels(name: str) -> None
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_recipe_may_set_only_keyword_arguments_with_defaults(name: str) -> None:
     parameters = inspect.signature(NETWORKS[name]).parameters.values()
+    # which weights a network starts from is said by `net.weights`
+    parameters = [parameter for parameter in parameters if parameter.name != "published"]
     assert "in_channels" in {parameter.name for parameter in parameters}
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters)
     assert all(parameter.default is not parameter.empty for parameter in parameters)
@@ -89,3 +92,18 @@ def test_small_network_gets_gradients_everywhere() -> None:
     net = Small(width=4)
     net(torch.randn(8, 1, 8, 8)).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in net.parameters())
+
+
+def test_the_body_for_vectors_is_a_linear_layer_with_batchnorm() -> None:
+    net = make_network("mlp", in_channels=7, num_classes=3, width=5)
+    assert isinstance(net.backbone, MLP)
+    vectors = 3 + torch.randn(64, 7)
+    linear, norm, _ = net.backbone.layers
+    plain = linear(vectors)
+    wanted = ((plain - plain.mean(0)) / (plain.var(0, correction=0) + norm.eps).sqrt()).relu()
+    torch.testing.assert_close(net(vectors).features, wanted)
+    net.check_shape((7,))
+    with pytest.raises(InputError, match=r"takes vectors, and these are images: use another one \(--net\)\."):
+        net.check_shape((3, 32, 32))
+    with pytest.raises(InputError, match=r"takes images, and these are vectors: use mlp \(--net\)\."):
+        make_network("small", in_channels=7, num_classes=3).check_shape((7,))

@@ -127,12 +127,15 @@ def networks() -> Iterator[Event]:
     from ..networks import NETWORKS, count_parameters, make_network
 
     found = {}
-    for name in NETWORKS:
+    for name, backbone in NETWORKS.items():
+        takes_vectors = getattr(backbone, "takes_vectors", False)
+        inputs = arguments(backbone)["in_channels"].default if takes_vectors else 3
         with torch.device("meta"):  # shapes without memory or initialization
-            net = make_network(name, in_channels=3, num_classes=10)
+            net = make_network(name, in_channels=inputs, num_classes=10)
         found[name] = {"parameters": count_parameters(net), "features": net.num_features}
     rows = [[name, f"{facts['parameters']:,}", str(facts["features"])] for name, facts in found.items()]
     yield Table(("network", "parameters (color, 10 classes)", "features"), rows)
+    yield Notice("mlp takes vectors, here the features of an efficientnet-lite; the others take images.")
     yield Result(values=found)
 
 

