@@ -22,7 +22,7 @@ from epass.recipes import builtin_recipes
 PACKAGE = Path(epass.__file__).parent
 
 EVERYONE = {"errors", "files", "untrusted"}
-CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "training"}
+CORE = {"method", "machine", "seeds", "parts", "networks", "methods", "augment", "data", "features", "training"}
 EDGE = {"engine", "extensions", "loggers", "machine", "runs", "report", "recipe", "recipes"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
@@ -39,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "methods": {"method", "parts", "machine.distributed", "networks"},
     "augment": {"extensions"},
     "data": {"augment", "extensions", "method", "machine.distributed", "seeds"},
+    "features": {"augment", "data", "extensions", "machine", "networks"},
     "training": {"method", "parts.teacher", "machine.distributed"},
     "evaluation": set(),
     "runs": set(),
@@ -49,7 +50,8 @@ ROOMS: dict[str, set[str]] = {
     "reproduce": {"evaluation", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
     "estimator": EDGE,
-    "app": EDGE | {"checking", "data", "evaluation", "methods", "networks", "parts", "reproduce", "training"},
+    "app": EDGE
+    | {"checking", "data", "evaluation", "features", "methods", "networks", "parts", "reproduce", "training"},
     "cli": {"app", "machine"},
     "studio": EDGE,
     "__main__": {"cli"},
@@ -69,6 +71,7 @@ LIBRARIES: dict[str, set[str]] = {
     "methods": {"torch"},
     "augment": {"torch"},
     "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
+    "features": {"torch", "numpy", "PIL"},
     "training": {"torch", "safetensors"},
     "evaluation": {"torch", "numpy", "sklearn", "openTSNE"},
     "runs": {"numpy", "safetensors"},
