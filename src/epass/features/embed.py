@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..augment import normalize
 from ..data import ImageSource
 from ..errors import InputError
+from ..extensions import is_code
 from ..machine.device import features_precision
 from ..networks import find_network, start_from
 from ..networks.weights import PUBLISHED
@@ -40,7 +44,7 @@ class Extractor:
     net: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    digest: str  # of the weights
+    digest: str  # of the layers and their weights
 
     @property
     def num_features(self) -> int:
@@ -59,19 +63,20 @@ def make_extractor(
         seed: Decides these views; it is not that of the run, so that all runs share them.
     """
     make = find_network(net)
+    if getattr(make, "takes_vectors", False):
+        raise InputError(f"'{net}' makes no features of images: use efficientnet-lite0 (features.net).")
     if weights == PUBLISHED:
-        try:
-            backbone = make(published=True, in_channels=3)
-        except TypeError:
+        if "published" not in signature(make).parameters:
             raise InputError(
                 f"'{net}' comes without published weights: use efficientnet-lite0, or set features.weights to a file."
-            ) from None
+            )
+        backbone = make(published=True, in_channels=3)
     else:
         backbone = make(in_channels=3)
         start_from(backbone, weights=weights)
-    if getattr(backbone, "takes_vectors", False):
-        raise InputError(f"'{net}' makes no features of images: use efficientnet-lite0 (features.net).")
-    content = hashlib.sha256()
+    content = hashlib.sha256(repr(backbone).encode())
+    if is_code(net):  # what it computes with its weights may change from one day to the next
+        content.update(Path(str(sys.modules[make.__module__].__file__)).read_bytes())
     for name, tensor in backbone.state_dict().items():
         content.update(name.encode() + tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return Extractor(
@@ -97,6 +102,9 @@ def embed(
     """
     if images.shape[0] != 3:
         raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
+    check: Callable[[int, int], None] | None = getattr(extractor.net, "check_images", None)
+    if check is not None:
+        check(*images.shape[1:])
     shape = (2 * views or 1, extractor.num_features)
     # A plain view is what the model will be asked about: it is computed as the model computes. Views are there to vary.
     precision = features_precision(device) if views else torch.float32
@@ -121,7 +129,7 @@ def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, se
     import PIL
 
     drawn = (views, seed, VIEWS, PIL.__version__) if views else ()
-    facts = (extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, precision)
+    facts = (extractor.name, extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, precision)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
@@ -149,10 +157,10 @@ def _computed(
         # channels last, as Pillow leaves them and the network wants them
         images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
         with torch.inference_mode():
-            features = net(normalize(images, mean, std).to(precision)).float().clamp(-limit, limit)
+            features = net(normalize(images, mean, std).to(precision)).float()
         if not features.isfinite().all():
             raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
-        yield keys, features.half().view(count, views, -1).cpu().numpy()
+        yield keys, features.clamp(-limit, limit).half().view(count, views, -1).cpu().numpy()
 
 
 def _rendered(

@@ -50,11 +50,11 @@ class Store:
         self.found: dict[bytes, Rows] = {}
         self.waiting: dict[bytes, Rows] = {}  # for their segment
         self.written = time.perf_counter()
-        if self.folder is not None and self.folder.is_dir():
-            with suppress(OSError):
+        if self.folder is not None:
+            with suppress(OSError):  # there is none yet, or it is somebody else's
                 os.utime(self.folder)
-            for path in sorted(self.folder.glob("*.npy")):
-                self._read(path)
+                for path in sorted(self.folder.glob("*.npy")):
+                    self._read(path)
 
     def _read(self, path: Path) -> None:
         try:
@@ -101,8 +101,8 @@ class Store:
             write_atomically(self.folder / f"{uuid4().hex}.npy", content + _checksum(content))
         except OSError as error:
             warnings.warn(
-                f"The features cannot be kept in '{self.folder}' ({error.strerror}): next time they are computed "
-                "again, unless EPASS_CACHE names a better folder.",
+                f"The features cannot be kept in '{self.folder.parent}' ({error.strerror}): next time they are "
+                "computed again, unless EPASS_CACHE names a better folder.",
                 stacklevel=2,
             )
             self.folder = None
