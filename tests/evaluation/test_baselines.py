@@ -21,9 +21,7 @@ def chosen(labels: np.ndarray, each: int) -> np.ndarray:
 
 @pytest.mark.parametrize("each", [1, 4])
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_baseline_learns_digits_from_few_labels(
-    name: str, each: int, digits: tuple[np.ndarray, np.ndarray]
-) -> None:
+def test_a_baseline_learns_digits_from_few_labels(name: str, each: int, digits: tuple[np.ndarray, np.ndarray]) -> None:
     vectors, labels = digits
     known = chosen(labels, each)
     rest = np.setdiff1d(np.arange(len(labels)), known)

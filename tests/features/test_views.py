@@ -57,11 +57,24 @@ def test_a_view_is_a_function_of_seed_image_and_number() -> None:
     first = make_views(pixels, b"one", 2, 0)
     assert first.shape == (4, 24, 24, 3)
     assert np.array_equal(first, make_views(pixels, b"one", 2, 0))
-    assert len({view.tobytes() for view in (*first, pixels)}) == 5  # the numbers, and weak and strong, draw apart
+    assert len({view.tobytes() for view in (*first, pixels)}) == 5
     more = make_views(pixels, b"one", 3, 0)
     assert np.array_equal(more[[0, 1, 3, 4]], first)  # whatever else is drawn
     for other in (make_views(pixels, b"two", 2, 0), make_views(pixels, b"one", 2, 1)):
         assert not any(np.array_equal(here, there) for here, there in zip(first, other, strict=True))
+
+
+def test_weak_and_strong_views_are_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[float] = []
+
+    def noted(image: Image.Image, random: np.random.Generator) -> Image.Image:
+        draws.append(random.random())
+        return image
+
+    for name in ("weak", "strong"):
+        monkeypatch.setattr(f"epass.features.embed.{name}", lambda *arguments: noted(*arguments))
+    make_views(np.zeros((4, 4, 3), np.uint8), b"one", 2, 0)
+    assert len(set(draws)) == 4
 
 
 def test_without_views_there_is_the_plain_one() -> None:
@@ -118,5 +131,7 @@ def test_a_weak_view_keeps_colors_and_a_strong_one_does_not() -> None:
     flat = Image.new("RGB", (32, 32), (200, 100, 50))
     for number in range(20):
         assert weak(flat, np.random.default_rng(number)).getcolors() == [(1024, (200, 100, 50))]
-    changed = [strong(flat, np.random.default_rng(number)).getcolors() != [(1024, (200, 100, 50))] for number in range(20)]
+    changed = [
+        strong(flat, np.random.default_rng(number)).getcolors() != [(1024, (200, 100, 50))] for number in range(20)
+    ]
     assert all(changed)  # at least a square is painted over

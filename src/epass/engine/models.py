@@ -175,8 +175,10 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     try:
         _check_facts(model)
         check_trusted((model[part] or {}).get("name") for part in ("net", "method", "wrapper") if part in model)
-        check_trusted([(model.get("features") or {}).get("net")])
-        if model["net"]["name"] in NETWORKS:
+        features = model.get("features")
+        backbones = [model["net"]["name"], *([] if features is None else [features["net"]])]
+        check_trusted(backbones)
+        if all(name in NETWORKS for name in backbones):
             with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
                 _check_shapes(_network(model), weights, file)
         net = _network(model)
@@ -215,13 +217,15 @@ def _check_facts(model: Mapping[str, Any]) -> None:
     vectors = "numbers" in model
     counts = [model[key] for key in (["numbers"] if vectors else ["channels", "height", "width"])]
     if not all(type(count) is int and count > 0 for count in counts) or not (vectors or model["channels"] in (1, 3)):
-        raise ValueError("channels, height and width are no sizes of images")
+        raise ValueError("numbers is no count" if vectors else "channels, height and width are no sizes of images")
     names = model["classes"]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("classes is no list of names")
     for key in ("mean", "std"):
         if len(model[key]) != counts[0] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
-            raise ValueError(f"{key} is no list of numbers, one for every channel")
+            raise ValueError(
+                f"{key} is no list of numbers, one for every {'number of a vector' if vectors else 'channel'}"
+            )
 
 
 def _check_shapes(net: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:

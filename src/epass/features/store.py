@@ -116,5 +116,5 @@ def _tidy(folder: Path) -> None:
     """Remove the stores that nobody has used for long."""
     for other in folder.parent.glob("features-*"):
         with suppress(OSError):
-            if other != folder and time.time() - other.stat().st_mtime > KEPT_DAYS * 24 * 3600:
+            if time.time() - other.stat().st_mtime > KEPT_DAYS * 24 * 3600:
                 shutil.rmtree(other)
