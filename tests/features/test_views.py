@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_weak_and_strong_views_are_drawn_apart(monkeypatch: pytest.MonkeyPatch) 
         return image
 
     for name in ("weak", "strong"):
-        monkeypatch.setattr(f"epass.features.embed.{name}", lambda *arguments: noted(*arguments))
+        monkeypatch.setattr(sys.modules[make_views.__module__], name, lambda *arguments: noted(*arguments))
     make_views(np.zeros((4, 4, 3), np.uint8), b"one", 2, 0)
     assert len(set(draws)) == 4
 
