@@ -14,6 +14,7 @@ from ..app.check import check
 from ..app.compare import compare
 from ..app.demo import demo
 from ..app.download import download
+from ..app.embed import embed
 from ..app.evaluate import evaluate
 from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
@@ -83,6 +84,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Work")(expose(demo))
 app.command(rich_help_panel="Work", epilog=examples("check"))(expose(check))
+app.command(rich_help_panel="Work")(expose(embed))
 app.command(rich_help_panel="Work")(on_devices(expose(train)))
 app.command(rich_help_panel="Work")(on_devices(expose(pretrain)))
 app.command(rich_help_panel="Work", epilog=COMPARISONS)(expose(compare))
