@@ -39,7 +39,7 @@ def test_passes_and_seeds_differ() -> None:
 
 
 def published_batches(count: int, batch_size: int, epochs: int) -> list[list[int]]:
-    """The sampler of the published code, written down from its description: a generator for each epoch of 1,024 steps."""
+    """The published sampler, written down from its description: a generator for each epoch of 1,024 steps."""
     batches = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(epoch)
