@@ -40,6 +40,23 @@ def leaking(place: Path) -> str:
     return str(place / "leak.npz")
 
 
+def test_the_plan_says_that_numbers_are_measured_which_the_recipe_has_published() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 32, 32, 3), dtype=np.uint8)
+    np.savez("cifar10.npz", train_images=pixels, train_labels=np.arange(40) % 10)
+
+    def planned(**said: Any) -> dict[str, str]:
+        events = iter(train("cifar10.npz", labels=10, steps=1, net="small", out="run", device="cpu", **said))
+        plan = next(event for event in events if isinstance(event, Plan))
+        return dict(plan.facts)
+
+    told = planned(recipe="cifar10-supervised")["normalization"]
+    assert told.startswith("measured: mean 0.4")
+    assert told.endswith(
+        "; the published runs on cifar10 have mean 0.485, 0.456, 0.406 and deviation 0.229, 0.224, 0.225"
+    )
+    assert "normalization" not in planned(method="supervised")
+
+
 def test_a_plan_then_progress_then_a_result() -> None:
     events = list(train(recipe="tiny.toml", projectors=3, out="run", device="cpu", command="as typed"))
 

@@ -84,7 +84,7 @@ def train_one(request: Request) -> Iterator[Event]:
             experiment = prepare(request, base, place, seconds, may_leak, sentences.append)
             yield from map(Notice, sentences)
             done = steps_kept(home) if request.resume else 0
-            yield Plan("Plan", plan_facts(experiment, home.path, done))
+            yield Plan("Plan", plan_facts(experiment, home.path, done, base.data.get("name", "")))
             yield from follow(experiment, home, request, loggers, done)
         if is_first_process():
             yield from finish(experiment, home)
