@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..errors import InputError
 from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
-from ..runs import Run, RunFolder
+from ..runs import SPLIT, Run, RunFolder
 from .budget import parse_budget, steps_in, steps_planned
 from .contenders import Contender, parse_contenders, recipes_for
 from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
@@ -92,6 +93,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     check_folders(out, {folder: recipe for folder, recipe in jobs.items() if folder not in damaged})
     places, first = places_for(asked.device), next(iter(jobs.values()))
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
+    check_data([folder for folder in jobs if folder not in damaged], dataset)
     check_splits(jobs, dataset, asked.allow_leak)
     if seconds is not None:
         device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
@@ -134,6 +136,17 @@ def jobs_for(asked: CompareRequest, contenders: Sequence[Contender]) -> dict[Pat
         for seed in range(asked.seeds)
         for contender, recipe in recipes_for(asked, contenders, seed).items()
     }
+
+
+def check_data(folders: Sequence[Path], dataset: Dataset) -> None:
+    """Refuse to put new runs beside those of images that have changed since."""
+    from ..data import find_recorded
+    from ..engine.run import split_record
+
+    there = [folder for folder in folders if RunFolder(folder).exists()]
+    record = split_record(RunFolder(there[0])) if there and len(there) < len(folders) else b""
+    if record and (change := find_recorded(record, there[0] / SPLIT, dataset).change):
+        raise InputError(f"{change} in '{there[0]}': start the comparison anew in another folder with --out.")
 
 
 def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool) -> None:

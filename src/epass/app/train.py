@@ -77,12 +77,12 @@ def train_one(request: Request) -> Iterator[Event]:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
     on_first_rank(lambda: check_request(asked, home, request))
-    may_leak = request.allow_leak or continues  # whoever started a run that is resumed has decided about it
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
             sentences: list[str] = []
-            experiment = prepare(request, base, place, seconds, may_leak, sentences.append)
-            yield from map(Notice, sentences)
+            began = home if continues else None
+            experiment = prepare(request, base, place, seconds, began, sentences.append)
+            yield from map(Notice, filter(None, sentences))
             done = steps_kept(home) if request.resume else 0
             yield Plan("Plan", plan_facts(experiment, home.path, done))
             yield from follow(experiment, home, request, loggers, done)
@@ -147,24 +147,35 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
 
 
 def prepare(
-    request: Request, base: Recipe, device: str, seconds: float | None, may_leak: bool, notice: Callable[[str], None]
+    request: Request,
+    base: Recipe,
+    device: str,
+    seconds: float | None,
+    began: RunFolder | None,
+    notice: Callable[[str], None],
 ) -> Experiment:
-    """The objects of the run; with a budget, one of as many steps as fit into `seconds`."""
+    """The objects of a run, or of the one that `began`; with a budget, of as many steps as fit into `seconds`."""
     from ..data import open_dataset
     from ..engine.build import build, reading_settings, split_for
-    from ..engine.run import refuse_leaks
+    from ..engine.run import continued, refuse_leaks, split_record
     from ..machine.device import choose_device
 
     recipe, place = compose(request, base), choose_device(device)
+    record = b"" if began is None else split_record(began)
     with all_or_none():
         name, how = recipe.data["name"], reading_settings(recipe)
         dataset = open_dataset(name, **how, progress=request.reading, notice=notice)
-        if not may_leak:
-            refuse_leaks(recipe, split_for(recipe, dataset))
-        experiment = build(recipe, place, dataset)
+        if began is None:
+            split = split_for(recipe, dataset)
+        else:
+            dataset, split, change = continued(recipe, began, record, dataset)
+            notice(change)
+        if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
+            refuse_leaks(recipe, split)
+        experiment = build(recipe, place, dataset, split)
     if seconds is not None:
         timed = replace(request, steps=steps_in(seconds, [experiment]))
-        experiment = build(compose(timed, base), place, dataset)
+        experiment = build(compose(timed, base), place, dataset, split)
     _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
     return experiment
 
