@@ -178,7 +178,16 @@ def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path,
 
 def outcome(runs: Sequence[Run], out: Path, title: str) -> Iterator[Event]:
     """The tables, the verdict and the page."""
-    from ..report import DIFFERENCE_HEADS, difference_rows, group_runs, table_heads, table_rows, verdict, write_page
+    from ..report import (
+        DIFFERENCE_HEADS,
+        difference_rows,
+        group_runs,
+        table_heads,
+        table_rows,
+        verdict,
+        warnings_of,
+        write_page,
+    )
 
     groups = group_runs(runs)
     for heads, rows in (
@@ -188,6 +197,7 @@ def outcome(runs: Sequence[Run], out: Path, title: str) -> Iterator[Event]:
         if rows:
             yield without_empty(heads, rows)
     yield Section(verdict(groups))
+    yield from map(Caution, warnings_of(groups))
     page = write_page(out / FILES["page"], runs, title=title)
     yield Notice(f"Every column: {', '.join(str(out / FILES[name]) for name in ('table', 'rows', 'record'))}")
     yield Notice(f"Open the page: {page.resolve()}")

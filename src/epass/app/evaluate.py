@@ -31,7 +31,7 @@ def evaluate(
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
     from ..engine.models import load_model, use_scores
-    from ..evaluation import SCORES, score
+    from ..evaluation import SCORES, find_alarms, score
     from ..machine.device import choose_device
 
     extensions.trust(*(trust or ()))
@@ -51,11 +51,13 @@ def evaluate(
         dataset, test = other_test(data, model, reading)
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    scores = score(predict(net.to(place), test, dataset, place), test.labels)
+    logits = predict(net.to(place), test, dataset, place)
+    scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
+    yield from map(Caution, found)
     yield Result(
         f"{run} on {count_images(len(test))} of {dataset.name}",
         facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
-        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores},
+        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found},
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..checking import leaks
 from ..data import Dataset, Split, concatenate, cut, find_recorded, open_dataset, split_text
 from ..errors import InputError
-from ..evaluation import open_set_accuracy, score
+from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
@@ -299,6 +299,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         "held_out": experiment.split.held_out,
         "last": score(logits, test.labels),
         "best_on_test": {"step": best["step"], "error": best["test_error"]},
+        "alarms": find_alarms(logits, test.labels),
     }
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
