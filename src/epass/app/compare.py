@@ -12,7 +12,7 @@ from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
 from ..runs import SPLIT, Run, RunFolder
-from .budget import parse_budget, steps_in, steps_planned
+from .budget import misjudged, parse_budget, steps_in, steps_planned, too_few
 from .contenders import Contender, parse_contenders, recipes_for
 from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
 from .flags import RECIPE, WHAT, WHERE, Flag
@@ -106,6 +106,9 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
         f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
         f"{len(jobs)} runs of {steps:,} steps with the network {short(first.net['name'])}, in {out}."
     )
+    labels, batch = first.data.get("labels", 0), first.plan.get("labeled_batch", 64)
+    if seconds is not None and (few := too_few(steps, labels, batch, seconds)):
+        yield Caution(few)
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
@@ -118,6 +121,9 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     runs = keep(failed)
     if runs:
         yield from outcome(runs, out, title)
+    used = max((run.results["seconds"] for run in runs if run.results is not None), default=0.0)
+    if seconds is not None and used and (sentence := misjudged(used, seconds, steps)):
+        yield Caution(sentence)
     left_out = describe_damaged(damaged, len(jobs))
     if damaged and failed:
         yield Caution(left_out, "Error")

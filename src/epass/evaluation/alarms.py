@@ -21,9 +21,10 @@ def find_alarms(logits: ArrayLike, labels: ArrayLike, who: str = "this model") -
     if is_near_chance(pairs):
         right, often = np.diag(pairs).sum(), pairs.sum(axis=1).max()
         found.append(
-            f"The result of {who} is hardly better than guessing: {100 * right / images:.1f} % of {images:,} test images are right, "
-            f"and always naming the most frequent class gives {100 * often / images:.1f} %. More steps, more labels or "
-            "another learning rate (plan.lr) may help, and 'epass check' looks for mistakes in the data."
+            f"The result of {who} is hardly better than guessing: {100 * right / images:.1f} % of {images:,} test "
+            f"images are right, and always naming the most frequent class gives {100 * often / images:.1f} %. More "
+            "steps, more labels or another learning rate (plan.lr) may help, and 'epass check' looks for mistakes in "
+            "the data."
         )
     return found
 
