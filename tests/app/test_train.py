@@ -214,7 +214,7 @@ def test_a_number_of_steps_that_does_not_fit_is_corrected_by_the_first_ones(monk
 
     def twelve(budget: Budget, clock: module.Clock) -> int:
         judged.append(clock.step)
-        return 12
+        return 12 if clock.steps == 9 and clock.step == 3 else 0
 
     monkeypatch.setattr(module, "make_loggers", lambda names: [Listener()])
     monkeypatch.setattr(Budget, "better_steps", twelve)
@@ -223,7 +223,7 @@ def test_a_number_of_steps_that_does_not_fit_is_corrected_by_the_first_ones(monk
 
     plans = [event.facts["steps"].partition(",")[0] for event in events if isinstance(event, Plan)]
     assert plans == ["9", "12"]
-    assert judged == [3]  # two steps after the first, which is slower than any other
+    assert judged[:4] == [1, 2, 3, 1]
     now = "The machine is faster than when its steps were timed"
     assert Notice(f"{now}: starting over with 12 steps instead of 9.") in events
     assert load_run("run").recipe["plan"]["steps"] == 12

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 TRAINING_SHARE = 0.9  # of the time; the rest is for tests and files
 TRIED, LONGEST_TRIAL = 0.05, 15.0  # share of the time for trying steps before the run, and seconds
-JUDGED, LATEST = 0.1, 120.0  # share of a run after which its number of steps is judged, and seconds
-FITTING, ACCEPTABLE = (0.75, 1.25), (0.6, 1.5)  # shares of the time: a run beyond starts over, or is told of at its end
+JUDGED = 0.1  # share of a run after which its number of steps is judged
+UNTIL, LATEST = 0.33, 300.0  # share of the time during which it may start over, and seconds
+WORTHWHILE = 4 / 3  # times as many steps: for less, what was done is not thrown away
+SHORTEST, LONGEST = 0.6, 1.5  # shares of the time that a run may take without a word
 LEAST_STEPS, LEAST_PASSES = 300, 5  # that teach something: steps, and passes over the labeled images
 
 
@@ -49,17 +51,19 @@ class Budget:
     def spent(self) -> float:
         return time.perf_counter() - self.began
 
-    def can_judge(self, clock: Clock) -> bool:
-        """Whether enough steps of a run were made to tell how long all of them take."""
-        part = clock.step >= JUDGED * clock.steps or clock.spent >= min(JUDGED * self.seconds, LATEST)
-        return part and clock.made >= 2
+    @property
+    def settled(self) -> bool:
+        """Whether it is too late for a run to start over."""
+        return self.spent >= min(UNTIL * self.seconds, LATEST)
 
     def better_steps(self, clock: Clock) -> int:
-        """How many steps a run should have instead, if it will take far less or more than the time; else 0."""
-        shortest, longest = FITTING
-        if shortest <= (self.spent + clock.left) / self.seconds <= longest:
+        """How many steps a run should have instead, if these are far more, or it takes far too long; else 0."""
+        if clock.made < 2 or (clock.step < JUDGED * clock.steps and clock.spent < JUDGED * self.seconds):
             return 0
-        return max(1, int(TRAINING_SHARE * (self.seconds - self.spent) / clock.pace))
+        pace = min(clock.pace, clock.recent_pace)  # a machine that was busy at first may no longer be
+        fitting = max(1, int(TRAINING_SHARE * (self.seconds - self.spent) / pace))
+        too_long = self.spent + (clock.steps - clock.step) * pace > LONGEST * self.seconds
+        return fitting if too_long or fitting >= WORTHWHILE * clock.steps else 0
 
 
 def steps_in(seconds: float, experiments: Iterable[Experiment]) -> int:
@@ -87,8 +91,7 @@ def too_few(steps: int, labels: int, labeled_batch: int, seconds: float) -> str:
 
 def misjudged(used: float, seconds: float, steps: int) -> str:
     """That training took far less or more than the time asked for, and what to do; empty if it did not."""
-    shortest, longest = ACCEPTABLE
-    if shortest <= used / seconds <= longest:
+    if SHORTEST <= used / seconds <= LONGEST:
         return ""
     then, fitting = "slower" if used < seconds else "faster", max(1, int(steps * seconds / used))
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..training.loop import Report
 
 FIRST_ESTIMATE = 3.0  # seconds of training after which people want to know how long it takes
+RECENT = 3.0  # seconds by which the present pace is told
 
 
 @with_arguments_of(Request)
@@ -91,8 +93,7 @@ def train_one(request: Request) -> Iterator[Event]:
             done = steps_kept(home) if request.resume else 0
             yield Plan("Plan", plan_facts(experiment, home.path, done))
             yield from cautions(experiment, budget)
-            better = yield from follow(experiment, home, request, loggers, done, budget)
-            if budget is not None and better:
+            while better := (yield from follow(experiment, home, request, loggers, done, budget)):
                 planned = experiment.plan.steps
                 now = f"The machine is {'faster' if better > planned else 'slower'} than when its steps were timed"
                 yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
@@ -100,7 +101,6 @@ def train_one(request: Request) -> Iterator[Event]:
                 request = replace(request, resume=False, force=True)
                 yield Plan("Plan", plan_facts(experiment, home.path))
                 yield from cautions(experiment, budget)
-                yield from follow(experiment, home, request, loggers, 0, None)
             if budget is not None and (sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps)):
                 yield Caution(sentence)
         if is_first_process():
@@ -217,8 +217,8 @@ def follow(
 ) -> Generator[Event, None, int]:
     """Train, and say how it goes and how long it takes.
 
-    Within a `budget` the number of steps is judged after a tenth of the run: returns another one to start over with, if
-    that is better, or 0 at the end. Loggers hear of a run when it is settled.
+    Within a `budget` the number of steps is judged by the first part of the run: returns another one to start over
+    with, if that is better, or 0 at the end. Loggers hear of a run when it is settled.
     """
     from ..engine.run import train_steps
     from ..training.window import NotFiniteError
@@ -243,14 +243,16 @@ def follow(
 def judge(
     budget: Budget, clock: Clock, steps: Iterator[Report | None], made: list[Report | None]
 ) -> Generator[Event, None, int]:
-    """Make the first tenth of a run, and say whether another number of steps would be better: 0 if not."""
+    """Make the first part of a run, and say whether another number of steps would be better: 0 if not."""
     from ..machine.distributed import first_rank_says, of_first_rank
 
     for report in steps:
         made.append(report)
         yield from clock.tick(report)
-        if first_rank_says(lambda: clock.knows and budget.can_judge(clock)):
-            return int(of_first_rank(budget.better_steps(clock))) if clock.step < clock.steps else 0
+        if clock.knows and clock.step < clock.steps and (better := int(of_first_rank(budget.better_steps(clock)))):
+            return better
+        if first_rank_says(lambda: budget.settled):
+            break
     return 0
 
 
@@ -263,6 +265,7 @@ class Clock:
         self.began = self.since = time.perf_counter()
         self.made = 0  # steps since `since`
         self.pace = 0.0  # seconds per step
+        self.marks = deque([(self.since, done)])  # when so many steps were done, of late
         self.knows = False  # how far the device is
         self.waiting = True  # for the first estimate
 
@@ -274,6 +277,12 @@ class Clock:
     def left(self) -> float:
         return (self.steps - self.step) * self.pace
 
+    @property
+    def recent_pace(self) -> float:
+        """Seconds per step of late."""
+        (then, before), (now, step) = self.marks[0], self.marks[-1]
+        return (now - then) / (step - before)
+
     def tick(self, report: Report | None) -> Iterator[Event]:
         """A step was made: what there is to say."""
         self.step = self.step + 1 if report is None else report.step
@@ -281,6 +290,9 @@ class Clock:
         self.knows = self.exact or report is not None
         now = time.perf_counter()
         self.pace = (now - self.since) / self.made
+        self.marks.append((now, self.step))
+        while len(self.marks) > 3 and now - self.marks[1][0] > RECENT:
+            self.marks.popleft()
         if self.since == self.began:  # the first step takes longer than any other: the next estimates leave it out
             self.since, self.made = now, 0
         known = report is not None or (self.exact and self.spent > FIRST_ESTIMATE)
