@@ -163,14 +163,16 @@ class Experiment:
         return overlap.step, overlap.feed
 
 
-def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
-    """Objects from a recipe. A `dataset` that is already open is not read again."""
+def build(
+    recipe: Recipe, device: torch.device, dataset: Dataset | None = None, split: Split | None = None
+) -> Experiment:
+    """Objects from a recipe. A `dataset` that is already open is not read again, nor a `split` of it drawn."""
     check_recipe(recipe)
     plan = Plan(**recipe.plan)
     use_scores(plan.scores)
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
-    split = split_for(recipe, dataset)
+    split = split or split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),
         num_labeled=len(split.labeled),
