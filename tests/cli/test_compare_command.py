@@ -85,7 +85,8 @@ def test_it_says_what_it_does_and_reports_every_run(shown: Shown) -> None:
         for seed in (0, 1)
         for label, name in zip(LABELS, NAMES, strict=True)
     ]
-    assert shown.answer.err == ""
+    warnings = shown.answer.err.splitlines()  # four steps teach nothing
+    assert all(line.startswith("Warning: The result of ") and "than guessing" in line for line in warnings)
     assert "\x1b" not in shown.answer.out
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str, str]:
-    """The plan of a run, by name; `done` steps of it were made earlier."""
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
+    """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
     from ..networks import count_parameters
@@ -40,6 +40,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
         **reading_facts(dataset),
+        **normalization_facts(dataset, meant),
         "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": count_images(len(split.unlabeled))
         + ("" if uses_unlabeled else ", which this method does not look at"),
@@ -76,6 +77,15 @@ def reading_facts(dataset: Dataset) -> dict[str, str]:
         names = some([name for name, _ in dataset.skipped])
         facts["left out"] = f"{len(dataset.skipped):,} files that cannot be read: {names}"
     return facts
+
+
+def normalization_facts(dataset: Dataset, meant: str) -> dict[str, str]:
+    """That mean and deviation are measured, where there are published ones of what the recipe is `meant` for."""
+    from ..reproduce import is_published, other_normalization
+
+    numbers = dataset.mean, dataset.std
+    found = "" if is_published(dataset.name, *numbers) else other_normalization(meant, *numbers)
+    return {"normalization": f"measured: {found}"} if found else {}
 
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:

@@ -28,8 +28,9 @@ from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
 from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
+from .split.recorded import find_recorded
 from .split.split_file import Positions, split_text
-from .split.splits import Protocol, Split, divide
+from .split.splits import Protocol, Split, cut, cut_test, divide
 from .stream.disk import StreamedImages, Streaming
 from .stream.feed import Feed, Selection, render
 from .stream.lookahead import Lookahead
@@ -63,8 +64,11 @@ __all__ = [
     "balanced_split",
     "closest",
     "concatenate",
+    "cut",
+    "cut_test",
     "divide",
     "find_images",
+    "find_recorded",
     "from_arrays",
     "from_huggingface",
     "long_tailed_counts",

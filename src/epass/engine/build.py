@@ -167,16 +167,15 @@ class Experiment:
         return overlap.step, overlap.feed
 
 
-def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
-    """Objects from a recipe. A `dataset` that is already open is not read again."""
+def build(
+    recipe: Recipe, device: torch.device, dataset: Dataset | None = None, split: Split | None = None
+) -> Experiment:
+    """Objects from a recipe. A `dataset` that is already open is not read again, nor a `split` of it drawn."""
     check_recipe(recipe)
     plan = Plan(**recipe.plan)
     use_scores(plan.scores)
-    if dataset is None:
-        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
-    if recipe.features is not None:
-        dataset = drained(embed_dataset(dataset, recipe.features, device))
-    split = split_for(recipe, dataset)
+    dataset = open_examples(recipe, device, dataset)
+    split = split or split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),
         num_labeled=len(split.labeled),
@@ -223,6 +222,15 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
             device=home,
         ),
     )
+
+
+def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Dataset:
+    """What a recipe learns from: images, which may be open already, or the features of them."""
+    if dataset is None:
+        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+    if recipe.features is None:
+        return dataset
+    return drained(embed_dataset(dataset, recipe.features, device))
 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:

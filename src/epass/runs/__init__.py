@@ -2,12 +2,13 @@
 
 from .embeddings import Embeddings, load_embeddings, write_embeddings
 from .environment import environment
-from .folder import MODEL, PRETRAINED, WEIGHTS, RunFolder
+from .folder import MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
 from .load import Predictions, Run, load_run
 
 __all__ = [
     "MODEL",
     "PRETRAINED",
+    "SPLIT",
     "WEIGHTS",
     "Embeddings",
     "Predictions",
