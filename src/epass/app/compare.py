@@ -15,6 +15,7 @@ from ..runs import SPLIT, Run, RunFolder
 from .budget import misjudged, parse_budget, steps_in, steps_planned, too_few
 from .contenders import Contender, parse_contenders, recipes_for
 from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
+from .features import embedded
 from .flags import RECIPE, WHAT, WHERE, Flag
 from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
 from .request import Shared, trusting
@@ -95,6 +96,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
     check_data([folder for folder in jobs if folder not in damaged], dataset)
     check_splits(jobs, dataset, asked.allow_leak)
+    dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
         device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
         asked = replace(asked, steps=steps_in(seconds, (build(recipe, device, dataset) for recipe in some)))
@@ -112,11 +114,13 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
+    beside = baselines_for(jobs, dataset)
 
     def keep(failed: Mapping[Path, str]) -> list[Run]:
-        return write_tables(list(wanted), {**damaged, **failed}, out, title)
+        return write_tables([*wanted, *beside], {**damaged, **failed}, out, title)
 
     with stopped_with(f"the same command goes on from here; finished runs are in {out}."):
+        fit_baselines(beside, dataset, asked)
         failed = yield from train_all(wanted, dataset, places, How(asked.command), asked.stop, keep)
     runs = keep(failed)
     if runs:
@@ -142,6 +146,31 @@ def jobs_for(asked: CompareRequest, contenders: Sequence[Contender]) -> dict[Pat
         for seed in range(asked.seeds)
         for contender, recipe in recipes_for(asked, contenders, seed).items()
     }
+
+
+def baselines_for(jobs: Mapping[Path, Recipe], dataset: Dataset) -> dict[Path, Recipe]:
+    """What others would do with the same vectors, once for every seed; nothing of the kind is done with images."""
+    from ..data import Vectors
+    from ..engine.baseline import baseline_recipe
+    from ..evaluation.baselines import BASELINES
+
+    if not isinstance(dataset.train, Vectors):
+        return {}
+    first = {recipe.seed: (folder.parent, recipe) for folder, recipe in reversed(jobs.items())}
+    return {
+        out / f"{name}-{seed}": baseline_recipe(recipe, name)
+        for seed, (out, recipe) in sorted(first.items())
+        for name in BASELINES
+    }
+
+
+def fit_baselines(beside: Mapping[Path, Recipe], dataset: Dataset, asked: CompareRequest) -> None:
+    """Fit those that are not there yet: each takes about a second."""
+    from ..engine.baseline import run_baseline
+
+    for folder, recipe in beside.items():
+        asked.stop()
+        run_baseline(recipe, RunFolder(folder), dataset, asked.command)
 
 
 def check_data(folders: Sequence[Path], dataset: Dataset) -> None:
