@@ -156,7 +156,7 @@ def baselines_for(jobs: Mapping[Path, Recipe], dataset: Dataset) -> dict[Path, R
 
     if not isinstance(dataset.train, Vectors):
         return {}
-    first = {recipe.seed: (folder.parent, recipe) for folder, recipe in reversed(jobs.items())}
+    first = {recipe.seed: (folder.parent, recipe) for folder, recipe in reversed([*jobs.items()])}
     return {
         out / f"{name}-{seed}": baseline_recipe(recipe, name)
         for seed, (out, recipe) in sorted(first.items())
