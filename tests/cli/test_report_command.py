@@ -128,7 +128,7 @@ def misfit() -> bytes:
         (
             "recipe.toml",
             RECIPE.replace("size = 1", 'size = "x"').encode(),
-            "its 'projector.size' is not what a run writes there",
+            "its 'projector.size' is not",
         ),
         ("recipe.toml", None, "is not a run folder"),
         ("environment.json", b"[]", "no JSON object"),
