@@ -68,7 +68,7 @@ def open_survey(data: str, image_size: int | None, reading: Reading | None) -> S
     path = Path(data).expanduser()
     if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
         return survey_folder(path, 32 if image_size is None else image_size, reading)
-    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading))
+    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading, skip_unreadable=True))
 
 
 def by_kind(findings: Findings) -> dict[str, Sequence[str]]:

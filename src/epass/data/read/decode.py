@@ -38,11 +38,14 @@ class Packed:
 
     name: str  # in messages
     data: bytes
+    problem: str = ""  # why it could not be unpacked
 
     def __str__(self) -> str:
         return self.name
 
     def open(self, _mode: Literal["rb"]) -> BytesIO:
+        if self.problem:
+            raise ValueError(self.problem)
         return BytesIO(self.data)
 
 
