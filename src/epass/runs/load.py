@@ -29,6 +29,7 @@ _DAMAGED = (
     MemoryError,
     OverflowError,
     NotImplementedError,
+    OSError,
     RuntimeError,
     SyntaxError,
     TypeError,
@@ -132,6 +133,8 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
     except InputError:
         raise
     except _DAMAGED as problem:
+        if isinstance(problem, OSError) and problem.filename is not None:  # it cannot be opened
+            raise
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
     return test, validation
 

@@ -173,7 +173,7 @@ def _members(path: Path) -> Iterator[Iterable[_Found]]:
     except (*_DAMAGED, tarfile.TarError, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.filename is not None:  # it cannot be opened
             raise
         raise InputError(f"'{path}' cannot be read as an archive ({error}): make or download it again.") from error
 
