@@ -168,6 +168,17 @@ def test_predictions_that_are_none_are_named(folder, logits, labels):
         load_run(folder.path)
 
 
+def test_predictions_whose_directory_leads_nowhere_are_named(folder):
+    folder.write_predictions(np.eye(2), np.array([0, 1]))
+    path = folder.path / "predictions.npz"
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06") + 16  # where the file says that the list of its members begins
+    data[end : end + 4] = (int.from_bytes(data[end : end + 4], "little") + 40).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"predictions\.npz' is damaged"):
+        load_run(folder.path)
+
+
 def test_predictions_of_another_machine_are_read_in_the_order_of_this_one(folder):
     logits, labels = np.eye(2).astype(">f4"), np.array([0, 1]).astype(">i4")
     np.savez(folder.path / "predictions.npz", logits=logits, labels=labels)
