@@ -120,7 +120,7 @@ def test_processes_whose_launcher_is_gone_stop_with_a_checkpoint(tmp_path: Path,
     wait_for(launcher, folder, EVERY + 3)
     orphans = children(launcher.pid)
     launcher.kill()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while any(Path(f"/proc/{orphan}").exists() for orphan in orphans) and time.monotonic() < deadline:
         time.sleep(0.05)
     newest, *_ = checkpoints(folder / "checkpoints")

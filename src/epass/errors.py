@@ -42,3 +42,9 @@ def one_of(kind: str, name: str, choices: Iterable[str]) -> None:
     choices = tuple(choices)
     if name not in choices:
         raise unknown(kind, name, choices)
+
+
+def out_of_memory(problem: BaseException) -> bool:
+    """Whether a device, or the machine itself, has too little memory. Torch has an error for GPUs alone."""
+    known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"  # torch may not be there
+    return known or (isinstance(problem, RuntimeError) and "DefaultCPUAllocator" in str(problem))

@@ -215,6 +215,25 @@ def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch:
     assert not Path("full").exists()
 
 
+def test_a_machine_without_enough_memory_says_what_to_lower(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = monkeypatch.setattr
+    full("epass.engine.build.Experiment.make_pipeline", lambda *_: torch.empty(2**58, dtype=torch.uint8))
+    answer = epass("train", "--recipe", "tiny.toml", "--out", "full")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        "Error: The memory of this machine is not enough: lower plan.labeled_batch from 10 to 5 "
+        "(--set plan.labeled_batch=5), choose a smaller --image-size, or leave the images on disk with --stream.\n"
+    )
+    full("epass.checking.examine", lambda *_, **__: np.empty(2**58, np.uint8))
+    answer = epass("check", "digits")
+
+    assert answer.code == 1
+    assert answer.err == (
+        "Error: There is not enough memory for this: end other programs, or ask for smaller or fewer images.\n"
+    )
+
+
 def test_the_columns_of_a_table_are_named_in_the_recipe(epass: Epass, tmp_path: Path) -> None:
     lines = ["where,who"]
     for number in range(20):

@@ -10,7 +10,7 @@ from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ..errors import InputError
+from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
@@ -240,14 +240,17 @@ def describe_method(name: str, projectors: int | None) -> str:
 
 @contextmanager
 def fitting(batch: int, setting: str, flag: str) -> Iterator[None]:
-    """Say which setting to lower, and to what, when a labeled batch of this size does not fit into the device."""
+    """Say which setting to lower, and to what, when a labeled batch of this size does not fit into the memory."""
     try:
         yield
-    except RuntimeError as problem:
-        if type(problem).__name__ != "OutOfMemoryError":  # by name: torch is not imported before it is needed
+    except (RuntimeError, MemoryError) as problem:
+        if not out_of_memory(problem):
             raise
         fewer = max(1, batch // 2)
+        lower = f"lower {setting} from {batch} to {fewer} ({flag}{fewer})"
+        if type(problem).__name__ == "OutOfMemoryError":
+            raise InputError(f"The batch does not fit into the memory of the device: {lower}.") from None
         raise InputError(
-            f"The batch does not fit into the memory of the device: lower {setting} from {batch} to {fewer} "
-            f"({flag}{fewer})."
+            f"The memory of this machine is not enough: {lower}, choose a smaller --image-size, or leave the images on "
+            "disk with --stream."
         ) from None

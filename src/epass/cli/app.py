@@ -20,7 +20,7 @@ from ..app.predict import predict
 from ..app.report import report
 from ..app.reproduce import ABLATIONS, BENCHMARKS, SKIPPING, parameters, reproduce
 from ..app.train import pretrain, train
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, out_of_memory
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
 from .devices import on_devices
@@ -126,6 +126,11 @@ def main() -> None:
         except RunError as problem:
             if is_first_process():
                 complain(str(problem))
+            sys.exit(1)
+        except (MemoryError, RuntimeError) as problem:
+            if not out_of_memory(problem):
+                raise
+            complain("There is not enough memory for this: end other programs, or ask for smaller or fewer images.")
             sys.exit(1)
         except OSError as problem:  # a full disk, a folder that may not be written
             if problem.filename is None or problem.strerror is None:

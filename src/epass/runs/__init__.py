@@ -2,10 +2,11 @@
 
 from .embeddings import Embeddings, load_embeddings, write_embeddings
 from .environment import environment
-from .folder import MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
+from .folder import METRICS, MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
 from .load import Predictions, Run, load_run
 
 __all__ = [
+    "METRICS",
     "MODEL",
     "PRETRAINED",
     "SPLIT",
