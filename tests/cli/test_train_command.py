@@ -56,7 +56,8 @@ def test_results_name_the_optimiztic_number_as_such(trained: Trained) -> None:
     assert "as papers report it" in results
     assert str(trained.folder / "report.html") in results
     assert str(trained.folder / "model.safetensors") in results
-    assert results.endswith(f"Next: epass evaluate {trained.folder}\n")
+    assert f"accuracy {100 - 100 * last['error']:.2f} %" in results
+    assert results.endswith(f"Next: epass predict {trained.folder} PHOTOS\n")
     assert "<html" in (trained.folder / "report.html").read_text()
 
 

@@ -19,7 +19,7 @@ from .read.decode import ProgressCallback
 from .read.digits import open_digits
 from .read.folder import list_folder
 from .read.formats import FORMATS, Format, closest, recognize
-from .read.found import Chunk, FoundImages, find_images
+from .read.found import Chunk, FoundImages, find_images, find_named
 from .read.huggingface import from_huggingface
 from .read.listing import nothing_at
 from .read.pixels import Notice, read_listing
@@ -62,6 +62,7 @@ __all__ = [
     "concatenate",
     "divide",
     "find_images",
+    "find_named",
     "from_arrays",
     "from_huggingface",
     "long_tailed_counts",
