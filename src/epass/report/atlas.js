@@ -46,7 +46,8 @@ for (const atlas of document.querySelectorAll(".atlas")) {
     const y = box.top - home.top + (places[number][2 * image + 1] / 1000) * box.height;
     const left = x + 14 + card.offsetWidth > home.width ? x - 14 - card.offsetWidth : x + 14;
     card.style.left = `${Math.max(0, Math.min(left, home.width - card.offsetWidth))}px`;
-    card.style.top = `${y + 14}px`;
+    const below = y + 14 + card.offsetHeight <= home.height; // or above, so that nothing of it is cut
+    card.style.top = `${below ? y + 14 : Math.max(0, y - 14 - card.offsetHeight)}px`;
   };
 
   const hide = () => {

@@ -96,9 +96,8 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
         '<section><h2>Pseudo-labels under the microscope</h2>\n<div class="charts">',
         _figure(lambda: curves.pseudo_labels(groups), PSEUDO_LABELS),
         _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
-        "</div>",
         *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
-        "</section>",
+        "</div></section>",
         _reproduce(groups),
     ]
     text = "\n".join(body)
@@ -127,14 +126,14 @@ def _results(groups: Sequence[Group]) -> str:
     return f"""<section><h2>Results</h2>
 <div class="scroll"><table class="results stacked"><thead><tr>{heads}</tr></thead>
 <tbody>{"".join(rows)}</tbody></table></div>
-<p class="note">{notes}</p></section>"""
+<details class="note"><summary>What these numbers mean</summary>{notes}</details></section>"""
 
 
 def _by_class(group: Group, number: int) -> str:
     run = shown_run(group)
     classes = [str(name) for name in (run.model or {}).get("classes") or []]
     figure = _figure(lambda: microscope.pseudo_labels_by_class(run, classes, f"by-class-{number}"), BY_CLASS)
-    return f'{_heading(group)}<div class="charts">{figure}</div>'
+    return f"<div>{_heading(group)}{figure}</div>"
 
 
 def _makes_pseudo_labels(group: Group) -> bool:
