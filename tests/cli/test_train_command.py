@@ -80,6 +80,15 @@ def test_flags_change_the_recipe_and_set_comes_last(epass: Epass) -> None:
     assert recipe["method"]["warmup_steps"] == 0  # a third of 2: durations are rounded down
 
 
+def test_pre_trained_weights_are_a_flag(epass: Epass, trained: Trained) -> None:
+    shutil.copy(trained.folder / "model.safetensors", "start.safetensors")
+    answer = epass(*TINY, "--weights", "start.safetensors", "--steps", "1", "--out", "here")
+
+    assert answer.code == 0, answer.err
+    whole = Path("start.safetensors").absolute()  # the run may be resumed from elsewhere
+    assert recipe_of(Path("here"))["net"]["weights"] == str(whole)
+
+
 def test_another_method_starts_from_its_own_defaults(epass: Epass) -> None:
     answer = epass(*TINY, "--method", "fixmatch", "--net", "small", "--steps", "1", "--out", "here")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import isclass
 from pathlib import Path
 
-from ..errors import InputError, unknown
+from ..errors import InputError, nearest, unknown
 from ..extensions import Kind, is_code, load, takes
 from .dataset import Dataset, Normalization
 from .images import Images, ImageSource, concatenate
@@ -164,7 +164,9 @@ def open_dataset(
         raise nothing_at(path)
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
-    raise unknown("data set, folder or file", name_or_path, DATASETS)
+    if nearest(name_or_path, DATASETS):
+        raise unknown("data set, folder or file", name_or_path, DATASETS)
+    raise nothing_at(name_or_path)
 
 
 def _opened(name: str, found: object) -> Dataset:
