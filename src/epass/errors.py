@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 LONGEST_NAME, MOST_CHOICES = 80, 100  # in a message: names and lists in a file can have any length
 MOST_COMPARED = 1000  # choices among which a near miss is looked for
-NEAR = 0.7  # share of letters that a near miss has in common
+NEAR = 0.65  # share of letters that a near miss has in common
 
 
 class InputError(ValueError):

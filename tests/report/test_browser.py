@@ -88,6 +88,8 @@ def test_pointing_at_an_image_shows_it_and_its_answer(browser, page, pictured, i
     )
     rings = browser.evaluate("[...document.querySelectorAll('.ring')].map((ring) => ring.style.display)")
     assert rings == ["inline", "inline"]  # the same image in both maps
+    inside = "((card, atlas) => card.bottom <= atlas.bottom && card.right <= atlas.right + 1)"
+    assert browser.evaluate(f"{inside}(...[{CARD}, {CARD}.parentElement].map((part) => part.getBoundingClientRect()))")
     browser.move(1, 1)
     assert browser.evaluate(f"{CARD}.hidden")
 
