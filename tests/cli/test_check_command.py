@@ -147,7 +147,7 @@ def test_long_lists_are_cut(epass: Epass, tmp_path: Path) -> None:
         (("digits", "--seed", "-1", "--labels", "40"), "out of range"),
         (("digits", "--out", "none/report.html"), "'none/report.html' cannot be written"),
         (("digits", "--image-size", "2"), "too small"),
-        (("",), "data set, folder or file ''"),
+        (("",), "no file or folder ''"),
     ],
 )
 def test_a_mistake_in_a_check_is_one_sentence(

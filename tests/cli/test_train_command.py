@@ -56,7 +56,8 @@ def test_results_name_the_optimiztic_number_as_such(trained: Trained) -> None:
     assert "as papers report it" in results
     assert str(trained.folder / "report.html") in results
     assert str(trained.folder / "model.safetensors") in results
-    assert results.endswith(f"Next: epass evaluate {trained.folder}\n")
+    assert f"accuracy {100 - 100 * last['error']:.2f} %" in results
+    assert results.endswith(f"Next: epass predict {trained.folder} PHOTOS\n")
     assert "<html" in (trained.folder / "report.html").read_text()
 
 
@@ -77,6 +78,15 @@ def test_flags_change_the_recipe_and_set_comes_last(epass: Epass) -> None:
     # two of six steps: durations and intervals shrink to a third, except the one that was set
     assert recipe["plan"] | {"steps": 2, "evaluate_every": 1, "report_every": 2, "lr": 0.01} == recipe["plan"]
     assert recipe["method"]["warmup_steps"] == 0  # a third of 2: durations are rounded down
+
+
+def test_pre_trained_weights_are_a_flag(epass: Epass, trained: Trained) -> None:
+    shutil.copy(trained.folder / "model.safetensors", "start.safetensors")
+    answer = epass(*TINY, "--weights", "start.safetensors", "--steps", "1", "--out", "here")
+
+    assert answer.code == 0, answer.err
+    whole = Path("start.safetensors").absolute()  # the run may be resumed from elsewhere
+    assert recipe_of(Path("here"))["net"]["weights"] == str(whole)
 
 
 def test_another_method_starts_from_its_own_defaults(epass: Epass) -> None:

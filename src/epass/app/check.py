@@ -21,7 +21,9 @@ UNREADABLE = "Cannot be read"
 
 @work
 def check(
-    data: Annotated[Images, Flag("A built-in data set, a folder of images or an .npz file.", metavar="DATA")],
+    data: Annotated[
+        Images, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
+    ],
     *,
     labels: Annotated[int | None, Flag("How many images keep their label, as for 'epass train'.")] = None,
     seed: Annotated[int, Flag("Decides which ones.")] = 0,

@@ -91,7 +91,7 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
             f"{count_images(chosen['images'])} kept for validation"
         )
     return {
-        "test error, last step": error(last["error"]),
+        "test error, last step": f"{error(last['error'])}, accuracy {error(1 - last['error'])}",
         **selected,
         "test error, best on test": f"{error(best['error'])} at step {best['step']:,}, as papers report it "
         "(chosen by looking at the test labels)",

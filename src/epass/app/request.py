@@ -44,8 +44,10 @@ from .flags import (
     Stop,
     Stream,
     Trust,
+    Weights,
     Wrap,
     go_on,
+    settings_called,
 )
 
 INSTEAD_OF_LABELS = ("fold", "label_share", "head_labels", "split_file")  # keys of [data] that outrank `labels`
@@ -61,6 +63,7 @@ class Shared:
     wrap: Wrap = None
     start: Start = None
     net: Net = None
+    weights: Weights = None
     image_size: ImageSize = None
     stream: Stream = False
     skip_unreadable: SkipUnreadable = False
@@ -149,6 +152,8 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     if request.wrap not in (None, (recipe.wrapper or {}).get("name")):
         recipe = replace(recipe, wrapper={"name": request.wrap})
     if request.start is not None:
+        if request.weights is not None:
+            raise InputError("--from and --weights both say what the network starts from: give one of them.")
         recipe = as_pretrained(recipe, request.start)
     if request.net not in (None, recipe.net.get("name")):
         recipe = replace(recipe, net={"name": request.net})
@@ -158,12 +163,17 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         "data.image_size": request.image_size,
         "data.streaming": request.stream or None,
         "data.skip_unreadable": request.skip_unreadable or None,
+        "net.weights": locate(request.weights),
         "projector.size": request.projectors,
         "plan.steps": request.steps,
         "seed": request.seed,
     }
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
-    recipe = with_located_code(recipe.with_settings(dict(map(parse_setting, request.settings))))
+    settings = dict(map(parse_setting, request.settings))
+    for name in settings:
+        if "." not in name and (whole := settings_called(name)):
+            raise InputError(f"Unknown setting '{name}': did you mean '{whole[0]}'?")
+    recipe = with_located_code(recipe.with_settings(settings))
     if isinstance(split_file := recipe.data.get("split_file"), str):
         recipe = recipe.with_settings({"data.split_file": locate(split_file)})
     if type(recipe.seed) is not int:
@@ -202,7 +212,9 @@ def no_data() -> InputError:
     from ..data import DATASETS
 
     names = ", ".join(sorted(DATASETS))
-    return InputError(f"Say which images: a built-in data set ({names}), a folder of images or an .npz file.")
+    return InputError(
+        f"Say which images: a built-in data set ({names}), or a folder, archive, table or .npz file of yours."
+    )
 
 
 def locate(data: Images | None) -> str | None:

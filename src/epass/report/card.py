@@ -169,10 +169,11 @@ def _classes(predictions: Predictions, classes: Sequence[str]) -> str:
     rows = []
     for found in class_errors(predictions, LISTED):
         taken_for = f"{classes[found.taken_for]} ({found.times:,})" if found.wrong else "–"
-        error = _text(SCORES["error"], found.wrong / found.images if found.images else None)
-        rows.append((classes[found.number], f"{found.images:,}", error, taken_for))
+        share = found.wrong / found.images if found.images else None
+        error, right = (_text(SCORES["error"], value) for value in (share, share if share is None else 1 - share))
+        rows.append((classes[found.number], f"{found.images:,}", error, right, taken_for))
     note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n" if len(classes) > LISTED else ""
-    return note + _table(("class", "test images", "error", "most often taken for"), rows)
+    return note + _table(("class", "test images", "error", "accuracy", "most often taken for"), rows)
 
 
 def _limits(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Iterator[str]:
