@@ -59,7 +59,14 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTICES = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 SHORT = 20  # steps of a shortened run
-LONG = {"data.md", "evaluation.md", "moco.md", "reproduce.md", "tutorial.md"}  # pages whose code takes a while
+LONG = {
+    "data.md",
+    "evaluation.md",
+    "moco.md",
+    "photos.md",
+    "reproduce.md",
+    "tutorial.md",
+}  # pages whose code takes a while
 SHOWN = {"", "text", "sh"}
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(

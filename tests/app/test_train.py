@@ -82,7 +82,7 @@ def test_a_plan_then_progress_then_a_result() -> None:
     stored = json.loads(Path("run/results.json").read_text())
     assert result.values == {"run": "run", "data": "digits", "results": stored}
     assert result.files == {"page": Path("run/report.html"), "model": Path("run/model.safetensors")}
-    assert result.following == "epass evaluate run"
+    assert result.following == "epass predict run PHOTOS"
     assert load_run("run").environment["command"] == "as typed"
 
 

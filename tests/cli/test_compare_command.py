@@ -156,6 +156,7 @@ def test_the_columns_on_the_screen_are_those_that_say_something(shown: Shown) ->
         "method",
         "seeds",
         "test error, last step, %",
+        "accuracy, %",
         "best on test, as papers report, %",
         "ECE, %",
     ]
@@ -182,7 +183,8 @@ def test_the_three_errors_on_screen_in_csv_and_in_json(epass: Epass) -> None:
     answer = epass(*line, "--labels", "40", "--set", "data.validation=0.5", "--set", "plan.evaluate_every=1")
 
     assert answer.code == 0, answer.err
-    assert "test error, last step, %   validation selected, %   best on test, as papers report, %" in answer.out
+    heads = ("test error, last step, %", "accuracy, %", "validation selected, %", "best on test, as papers report, %")
+    assert "   ".join(heads) in answer.out
     for row in rows_of(Path("out/results.csv")):
         found = load_run(f"out/{row['method']}-0").results
         assert found is not None

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def evaluate(
     run: Run,
     *,
-    data: Annotated[str | None, Flag("Other images of the same classes: a name, a folder or an .npz file.")] = None,
+    data: Annotated[
+        str | None, Flag("Other images of the same classes: a data set, or a folder, archive, table or .npz file.")
+    ] = None,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,

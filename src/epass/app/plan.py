@@ -47,6 +47,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         **kept_back,
         "test": count_images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
+        **feature_facts(experiment),
         "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
@@ -64,6 +65,18 @@ def look_of(images: ImageSource) -> str:
         return numbers if images.pictures is None else f"{numbers}, the features of {look_of(images.pictures)}"
     channels, height, width = images.shape
     return f"{'gray' if channels == 1 else 'color'} images of {height} x {width} pixels"
+
+
+def feature_facts(experiment: Experiment) -> dict[str, str]:
+    """Which network made the features that are learned from, and how to do without it."""
+    features = experiment.recipe.features
+    if features is None:
+        return {}
+    views = features.get("views", 2)
+    return {
+        "features": f"{features.get('net')}, frozen: of every photo once, and of {views} weak and {views} strong views; "
+        "--features none trains a network from the photos themselves"
+    }
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:
@@ -100,7 +113,7 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
             f"{count_images(chosen['images'])} kept for validation"
         )
     return {
-        "test error, last step": error(last["error"]),
+        "test error, last step": f"{error(last['error'])}, accuracy {error(1 - last['error'])}",
         **selected,
         "test error, best on test": f"{error(best['error'])} at step {best['step']:,}, as papers report it "
         "(chosen by looking at the test labels)",

@@ -311,7 +311,7 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
     page = write_page(home.path / "report.html", [finished], title=title)
     for warning in warnings_of(group_runs([finished])):
         yield Caution(warning)
-    following = ["evaluate", str(home.path), *trust_flags()]
+    following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if (home.path / PRETRAINED).exists():
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
     yield Result(

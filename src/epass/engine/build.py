@@ -31,8 +31,8 @@ from ..features import drained, embed_dataset, make_extractor
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
-from ..methods import METHODS
-from ..networks import Classifier, find_network, start_from
+from ..methods import METHODS, WRAPPERS
+from ..networks import NETWORKS, Classifier, find_network, start_from
 from ..parts.projector import ProjectorEnsemble
 from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
@@ -63,6 +63,20 @@ def data_schema() -> dict[str, inspect.Parameter]:
     name = inspect.signature(open_dataset).parameters["name_or_path"].replace(name="name", annotation=str)
     reading = {key: arguments(open_dataset)[key] for key in READING}
     return {"name": name, **reading, "order": arguments(Feed)["order"], **arguments(Protocol)}
+
+
+def setting_names() -> list[str]:
+    """The dotted name of everything that a recipe can set, whatever its method, wrapper and network of ours."""
+    tables = {
+        "data": [data_schema()],
+        "plan": [arguments(Plan)],
+        "augment": [arguments(make_policies)],
+        "net": [arguments(start_from), *map(arguments, NETWORKS.values())],
+        "projector": [arguments(ProjectorEnsemble)],
+        "method": map(arguments, METHODS.values()),
+        "wrapper": map(arguments, WRAPPERS.values()),
+    }
+    return list(dict.fromkeys(f"{name}.{key}" for name, schemas in tables.items() for keys in schemas for key in keys))
 
 
 def check_recipe(recipe: Recipe) -> None:

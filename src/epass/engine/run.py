@@ -21,7 +21,7 @@ from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
-from ..runs import PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
 from ..training.sharing import share_start
@@ -284,8 +284,10 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     )
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
-    rows = home.metrics()
-    tested = [row for row in rows if row.get("test_error") is not None]
+    rows, wanted = home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
+    tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
+    if not tested:  # each run tests after its last step: somebody took the rows away
+        raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(tested, key=lambda row: row["test_error"])
     results = {
         "steps": experiment.plan.steps,

@@ -69,7 +69,7 @@ def scores_of(runs: Iterable[Run]) -> list[Score]:
 
 def columns_of(runs: Sequence[Run], place: Place = "file") -> list[Column]:
     """The numbers that a table of these runs has room for in this place."""
-    columns = (*ERRORS, *map(_at_last_step, scores_of(runs)), *TRAINING)
+    columns = (*RESULTS, *map(_at_last_step, scores_of(runs)), *TRAINING)
     return [column for column in columns if PLACES.index(column.score.place) <= PLACES.index(place)]
 
 
@@ -259,8 +259,9 @@ def _error_at(moment: str, name: str, definition: str) -> Column:
 VALIDATED = _error_at(
     "validation_selected", "validation selected", "test error of the step that labeled images kept back choose"
 )
-ERRORS = (
+RESULTS = (
     _error_at("last", "test error, last step", "what you get when you train once and use the model"),
+    _at_last_step(replace(SCORES["accuracy"], definition="100 % less the test error of the last step", place="screen")),
     VALIDATED,
     _error_at(
         "best_on_test",
