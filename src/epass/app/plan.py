@@ -74,7 +74,7 @@ def feature_facts(experiment: Experiment) -> dict[str, str]:
         return {}
     views = features.get("views", 2)
     return {
-        "features": f"{features.get('net')}, frozen: of every photo once, and of {views} weak and {views} strong views; "
+        "features": f"{features.get('net')}, frozen: of every photo, and of {views} weak and {views} strong views; "
         "--features none trains a network from the photos themselves"
     }
 
