@@ -59,7 +59,7 @@ def shoot(browser: Chromium, page: Path, name: str) -> None:
 
 
 def point_at_a_mistake(browser: Chromium) -> float:
-    """Put the pointer on the most confident mistake of a map; how far down the pictures of mistakes reach."""
+    """Put the pointer on the most confident mistake of a map; how far down the maps reach."""
     spot = browser.evaluate(
         f"""(() => {{
             const atlas = document.querySelector(".atlas"), facts = JSON.parse(atlas.dataset.atlas);
@@ -70,10 +70,9 @@ def point_at_a_mistake(browser: Chromium) -> float:
             const image = facts.labels.map((_, number) => number).sort((one, other) => sure(other) - sure(one))[0];
             const box = map.getBoundingClientRect();
             const [x, y] = facts.places[maps.length - 1].slice(2 * image);
-            const mistakes = {SECTION}.querySelector(".mistakes") || atlas;
             return {{
                 x: box.left + x / 1000 * box.width, y: box.top + y / 1000 * box.height,
-                bottom: mistakes.getBoundingClientRect().bottom,
+                bottom: atlas.getBoundingClientRect().bottom,
             }};
         }})()"""
     )

@@ -126,7 +126,7 @@ def test_a_method_without_unlabeled_views_needs_one_loader(script: ModuleType) -
 def test_the_script_runs_and_writes(tmp_path: Path) -> None:
     line = "--data digits --net small --labeled-batch 4 --unlabeled-ratio 2 --workers 1+1 --steps 2 --rounds 1"
     command = [sys.executable, str(SCRIPT), *line.split(), "--device", "cpu", "--out", str(tmp_path / "found.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "same losses   yes" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text())

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import make_lists
+import numpy as np
 import pytest
 import results_table
 
@@ -44,6 +45,7 @@ from epass.cli.app import app as command_line
 from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import start_settings
 from epass.evaluation import SCORES
+from epass.evaluation.bootstrap import paired_interval
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
@@ -57,7 +59,14 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTICES = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 SHORT = 20  # steps of a shortened run
-LONG = {"data.md", "evaluation.md", "moco.md", "reproduce.md", "tutorial.md"}  # pages whose code takes a while
+LONG = {
+    "data.md",
+    "evaluation.md",
+    "moco.md",
+    "photos.md",
+    "reproduce.md",
+    "tutorial.md",
+}  # pages whose code takes a while
 SHOWN = {"", "text", "sh"}
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(
@@ -372,6 +381,23 @@ def test_tables_of_results_are_those_of_the_file() -> None:
         text = page.read_text("utf-8")
         assert f"<!-- {comment} -->" in text, page
         assert make_lists.written(text, comment, quote) == text, f"{page}: run python docs/results_table.py"
+
+
+def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None:
+    def run(projectors: str, seed: str, error: str, steps: str = "100") -> dict[str, str]:
+        facts = {"method": "simmatch", "projectors": projectors, "seed": seed, "error_last": error, "steps": steps}
+        return dict.fromkeys(results_table.SETTING, "same") | facts
+
+    runs = [run("1", "0", "20"), run("3", "0", "10"), run("3", "0", "14"), run("1", "1", "30"), run("3", "1", "24")]
+    alone = [run("3", "2", "1"), run("1", "0", "5", steps="900")]
+    with patch.object(results_table, "rows", return_value=[*runs, *alone]):
+        found = results_table.cifar10_pairs().splitlines()[2:]
+    assert len(found) == 1
+    assert "| 20.00 and 12.00 (0), 30.00 and 24.00 (1) | -7.00 | " in found[0]
+    low, high = paired_interval(np.array([-8.0, -6.0]), np.zeros(0))
+    assert found[0].endswith(f"| {low:+.2f} to {high:+.2f} |")
+    with patch.object(results_table, "rows", return_value=runs[:3]):
+        assert results_table.cifar10_pairs().endswith("| none from one seed |\n")
 
 
 @pytest.mark.parametrize("name", ["data", "augment", "start", "net", "projector", "plan"])

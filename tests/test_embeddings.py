@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from epass.engine import keep as embeddings
 from epass.engine.build import build
 from epass.engine.infer import infer, predict
-from epass.engine.keep import evenly, most_confident_mistakes, projector_of, see_test_images, thumbnails
+from epass.engine.keep import evenly, most_confident_mistakes, photos, projector_of, see_test_images, thumbnails
 from epass.recipe import read_recipe
 from epass.runs import RunFolder, load_embeddings, write_embeddings
 
@@ -108,3 +110,23 @@ def test_thumbnails_keep_small_images_and_the_shape_of_large_ones() -> None:
     assert scaled[0, 0, 17:].min() == 200
     assert thumbnails(torch.full((1, 4, 8, 8), 9, dtype=torch.uint8), 32).tolist() == [[[[9] * 8] * 8]]
     assert thumbnails(large[:0], 32).shape[0] == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_mistakes_are_shown_as_large_as_their_files_are(tmp_path, packed) -> None:
+    for number in range(12):
+        folder = tmp_path / "photos" / ("dark", "light")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (300, 200), (20 * number, 0, 0)).save(folder / f"{number:02}.png")
+    place = Path(shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path / "photos")) if packed else tmp_path
+    settings = {"data.name": str(place if packed else place / "photos"), "data.image_size": 16, "plan.steps": 50}
+    held_out = build(read_recipe("folder-fixmatch").with_settings(settings), torch.device("cpu"))
+    index = torch.tensor([1, 0])
+    assert held_out.split.held_out
+    seen = photos(held_out, index)
+    assert seen.shape == (2, 3, 192, 192)
+    assert (seen[:, :, 0, 0] == held_out.split.test.take(index)[:, :, 0, 0]).all()
+    shutil.rmtree(tmp_path / "photos")
+    if packed:
+        place.unlink()
+    assert photos(held_out, index).shape == (2, 3, 16, 16)

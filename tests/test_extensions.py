@@ -170,7 +170,7 @@ def trained(home: Path) -> Path:
     flags = ["--method", "own.py:OwnMatch", "--wrap", "own.py:SmallFeatures", "--set", "method.weight=0.7"]
     printed = epass(home, "train", "own.py:stripes", *flags, *PARTS, *SHORT, "--out", "run")
     assert "OwnMatch + SmallFeatures" in printed
-    assert f"--trust {home}/own.py:OwnMatch" in printed.partition("Next: epass evaluate run")[2]
+    assert f"--trust {home}/own.py:OwnMatch" in printed.partition("Next: epass predict run PHOTOS")[2]
     return home / "run"
 
 

@@ -183,7 +183,7 @@ def test_training_goes_on_while_a_slow_disk_writes_and_rows_come_first(
 
     def slow(number: int) -> None:
         if threading.current_thread().name.startswith("checkpoint"):
-            assert free.wait(60)
+            assert free.wait(600)
         fsync(number)
 
     def watch() -> None:

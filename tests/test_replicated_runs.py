@@ -97,7 +97,7 @@ def fail_on(failing: tuple[int, ...]) -> str:
 def work(own: int, world: int, home: Path) -> None:
     torch.set_num_threads(1)
     meeting = f"file://{home}/meeting-{world}"
-    dist.init_process_group("gloo", init_method=meeting, rank=own, world_size=world, timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", init_method=meeting, rank=own, world_size=world, timeout=timedelta(seconds=600))
     if world == 2:
         record(SIMMATCH, home / "two")
         record(SIMMATCH, home / "stopped", stop=stop_before(STOP))

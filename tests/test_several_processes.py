@@ -61,6 +61,11 @@ def assert_same(folder: Path, undisturbed: Path) -> None:
     assert [row["step"] for row in timeless(folder)] == list(range(1, STEPS + 1))
 
 
+def assert_calm(error: str) -> None:
+    """Nothing is wrong but that a few steps teach nothing."""
+    assert all("is hardly better than guessing" in line for line in error.splitlines()), error
+
+
 def test_runs_that_are_disturbed_end_in_the_same_bytes(tmp_path: Path, start: Start) -> None:
     arguments = ("train", "--recipe", "tiny.toml", "--device", "cpu", "--out")
     calm, told, killed = tmp_path / "calm", tmp_path / "told", tmp_path / "killed"
@@ -86,10 +91,12 @@ def test_runs_that_are_disturbed_end_in_the_same_bytes(tmp_path: Path, start: St
     assert read_checkpoint(newest)[0] == last_step(told)
     assert not (told / LOCK).exists()
     code, _, error = end(start(*EPASS, "train", "--resume", "--device", "cpu", "--out", told, "--devices", "2"))
-    assert (code, error) == (0, "")
+    assert code == 0
+    assert_calm(error)
 
     code, printed, error = end(start(*EPASS, *arguments, calm, "--devices", "2"))
-    assert (code, error) == (0, "")
+    assert code == 0
+    assert_calm(error)
     assert "device      cpu, float32, 2 processes\n" in printed
     assert_same(killed, calm)
     assert_same(told, calm)
@@ -113,7 +120,7 @@ def test_processes_whose_launcher_is_gone_stop_with_a_checkpoint(tmp_path: Path,
     wait_for(launcher, folder, EVERY + 3)
     orphans = children(launcher.pid)
     launcher.kill()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while any(Path(f"/proc/{orphan}").exists() for orphan in orphans) and time.monotonic() < deadline:
         time.sleep(0.05)
     newest, *_ = checkpoints(folder / "checkpoints")

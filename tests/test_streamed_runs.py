@@ -194,13 +194,13 @@ def test_the_command_line_streams_stops_and_goes_on(photos: Path, tmp_path: Path
     setting = ["--set", "plan.report_every=5"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*COMMAND, *started, *setting], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 300
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 600
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") > 2):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=300)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 130, error
     assert b"continue with epass train --resume --out run" in error
     assert checkpoints(tmp_path / "run" / "checkpoints")

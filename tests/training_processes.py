@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Start = Callable[..., "subprocess.Popen[str]"]
-PATIENCE = 300  # seconds, for a machine that does other things too: every process loads torch first
+PATIENCE = 600  # seconds, for a machine that does other things too: every process loads torch first
 
 
 @contextmanager

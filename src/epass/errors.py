@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 LONGEST_NAME, MOST_CHOICES = 80, 100  # in a message: names and lists in a file can have any length
 MOST_COMPARED = 1000  # choices among which a near miss is looked for
+NEAR = 0.65  # share of letters that a near miss has in common
 
 
 class InputError(ValueError):
@@ -26,10 +27,15 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     known = sorted(choices)
     name = shortened(name)
     compared = [shortened(choice) for choice in known[:MOST_COMPARED]]
-    few, near = compared[:MOST_CHOICES], get_close_matches(name, compared, n=1, cutoff=0.6)
+    few, near = compared[:MOST_CHOICES], nearest(name, compared)
     more = f" and {len(known) - len(few):,} more" if len(known) > len(few) else ""
-    hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(few)}{more}."
+    hint = f"did you mean '{near}'?" if near else f"choose one of: {', '.join(few)}{more}."
     return InputError(f"Unknown {kind} '{name}': {hint}")
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice that a name is a misspelling of, if there is one; 'dogs' is none of 'digits'."""
+    return next(iter(get_close_matches(name, list(choices), n=1, cutoff=NEAR)), None)
 
 
 def shortened(name: str) -> str:
@@ -42,3 +48,9 @@ def one_of(kind: str, name: str, choices: Iterable[str]) -> None:
     choices = tuple(choices)
     if name not in choices:
         raise unknown(kind, name, choices)
+
+
+def out_of_memory(problem: BaseException) -> bool:
+    """Whether a device, or the machine itself, has too little memory. Torch has an error for GPUs alone."""
+    known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"  # torch may not be there
+    return known or (isinstance(problem, RuntimeError) and "DefaultCPUAllocator" in str(problem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ GROWTH = 100  # arrays and pictures hardly shrink so much when they are packed
 SMALL = 2**28  # bytes that may come out of any archive, however small
 
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the order of letters
+_DIGITS = 300  # of a whole number: with a few more, it cannot be made a float
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -45,7 +47,7 @@ def check_growth(path: Path, growth: int = GROWTH) -> None:
 def parse_json(data: bytes) -> Any:
     """The value in JSON; a ValueError says why there is none."""
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_countable)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -77,6 +79,18 @@ def spreadsheet_path(path: str) -> str:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which JSON does not know")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError("it holds a number that is too large")
+    return number
+
+
+def _countable(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError("it holds a number that is too large")
+    return int(text)
 
 
 def _is_control(letter: str) -> bool:

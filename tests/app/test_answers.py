@@ -17,6 +17,7 @@ from PIL import Image
 
 from epass.app.bench import bench
 from epass.app.check import check
+from epass.app.compare import compare
 from epass.app.download import download
 from epass.app.evaluate import evaluate
 from epass.app.events import Caution, Notice, Result, Section, Table, Work
@@ -186,7 +187,31 @@ def test_findings_are_told_in_parts() -> None:
     assert Path("page.html").exists()
 
 
-def test_a_run_that_cannot_be_shown_is_a_caution() -> None:
+def test_a_result_that_is_no_better_than_guessing_is_told_wherever_it_is_shown() -> None:
+    said = " is hardly better than guessing: "
+    settings = ["net.width=4", "plan.labeled_batch=4"]
+    same: dict[str, Any] = {"steps": 1, "device": "cpu", "settings": settings}
+    works = [
+        train("digits", method="fixmatch", out="new", **same),
+        compare("digits", methods="pi_model", seeds=1, out="out", **same),
+        evaluate("new", device="cpu"),
+        report(["new"], maps=False),
+    ]
+    told = [[event.sentence for event in work if isinstance(event, Caution)] for work in works]
+    assert [[sentence.partition(said)[0] for sentence in each] for each in told] == [
+        ["The result of FixMatch"],
+        ["The result of labels only", "The result of Pi-Model"],
+        ["The result of this model"],
+        ["The result of FixMatch"],
+    ]
+    results = load_run("new").results
+    assert results is not None
+    assert results["alarms"] == told[2]
+    assert said in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_that_cannot_be_shown_is_a_caution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)
     caution, page, result = report(["nowhere", "run"], maps=False, title="Both")
 
     assert caution == Caution("There is no run at 'nowhere'.", "Left out")

@@ -26,6 +26,7 @@ TINY: dict[str, Any] = {"seeds": 1, "steps": 2, "settings": ["net.width=4"], "de
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
+    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)  # a few steps teach nothing
     return tmp_path
 
 
@@ -108,10 +109,13 @@ def test_leaks_are_refused_before_anything_is_trained(home: Path) -> None:
 def test_the_slowest_method_decides_what_fits_into_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"supervised": 0.1, "pi_model": 1.0}
     monkeypatch.setattr(
-        "epass.engine.timing.seconds_per_step", lambda experiment: seconds[experiment.recipe.method["name"]]
+        "epass.engine.timing.seconds_per_step", lambda experiment, patience: seconds[experiment.recipe.method["name"]]
     )
     said: dict[str, Any] = {"methods": "pi_model", "budget": "5s", "out": "out", **TINY, "steps": None}
-    assert compare("digits", **said).result().complaint == ""
+    events = list(compare("digits", **said))
+    few, late = (event.sentence for event in events if isinstance(event, Caution))
+    assert few.startswith("Only 4 steps fit into 5 s, and less than 300 teach hardly anything: ")
+    assert late.startswith("Training took 0 s and not the 5 s asked for, ")
     assert {load_run(f"out/{name}-0").recipe["plan"]["steps"] for name in seconds} == {4}
 
     seconds["pi_model"] = 0.01  # a faster day goes on with the same runs

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from epass.app import train as module
+from epass.app.budget import Budget
 from epass.app.events import Caution, Notice, Plan, Progress, Result, Work
 from epass.app.train import pretrain, train
 from epass.errors import InputError, RunError
@@ -26,6 +27,7 @@ from tiny_recipe import tiny_recipe
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
+    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)  # a few steps teach nothing
     (tmp_path / "tiny.toml").write_text(tiny_recipe())
     return tmp_path
 
@@ -38,6 +40,23 @@ def leaking(place: Path) -> str:
         place / "leak.npz", train_images=pixels, train_labels=labels, test_images=pixels[:4], test_labels=labels[:4]
     )
     return str(place / "leak.npz")
+
+
+def test_the_plan_says_that_numbers_are_measured_which_the_recipe_has_published() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 32, 32, 3), dtype=np.uint8)
+    np.savez("cifar10.npz", train_images=pixels, train_labels=np.arange(40) % 10)
+
+    def planned(**said: Any) -> dict[str, str]:
+        events = iter(train("cifar10.npz", labels=10, steps=1, net="small", out="run", device="cpu", **said))
+        plan = next(event for event in events if isinstance(event, Plan))
+        return dict(plan.facts)
+
+    told = planned(recipe="cifar10-supervised")["normalization"]
+    assert told.startswith("measured: mean 0.4")
+    assert told.endswith(
+        "; the published runs on cifar10 have mean 0.485, 0.456, 0.406 and deviation 0.229, 0.224, 0.225"
+    )
+    assert "normalization" not in planned(method="supervised")
 
 
 def test_a_plan_then_progress_then_a_result() -> None:
@@ -63,7 +82,7 @@ def test_a_plan_then_progress_then_a_result() -> None:
     stored = json.loads(Path("run/results.json").read_text())
     assert result.values == {"run": "run", "data": "digits", "results": stored}
     assert result.files == {"page": Path("run/report.html"), "model": Path("run/model.safetensors")}
-    assert result.following == "epass evaluate run"
+    assert result.following == "epass predict run PHOTOS"
     assert load_run("run").environment["command"] == "as typed"
 
 
@@ -174,12 +193,69 @@ def test_a_loss_that_is_no_number_and_a_full_disk_say_what_is_kept(monkeypatch: 
         train(recipe="tiny.toml", out="other", device="cpu").result()
 
 
+BUDGET: dict[str, Any] = {"recipe": "tiny.toml", "budget": "10s", "out": "run", "device": "cpu"}
+
+
 def test_a_budget_becomes_steps_and_a_resumed_run_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: dict[str, Any] = {"recipe": "tiny.toml", "budget": "10s", "out": "run", "device": "cpu"}
-    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment: 1.0)
-    assert train(**said).result().values["results"]["steps"] == 9  # nine tenths of the time are for training
-    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment: 0.1)
-    assert train(resume=True, **said).result().values["results"]["steps"] == 9
+    tried: list[float] = []
+
+    def slow(experiment: object, patience: float) -> float:
+        tried.append(patience)
+        return 1.0
+
+    monkeypatch.setattr(Budget, "better_steps", lambda self, clock: 0)
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", slow)
+    *_, late, result = train(**BUDGET)
+    assert result.values["results"]["steps"] == 9  # nine tenths of the time are for training
+    assert tried == [0.5]
+    assert isinstance(late, Caution)  # steps of a second each would have taken ten
+    assert late.sentence.startswith("Training took 0 s and not the 10 s asked for, because the machine was slower ")
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", None)
+    assert train(resume=True, **BUDGET).result().values["results"]["steps"] == 9
+
+
+def test_a_number_of_steps_that_does_not_fit_is_corrected_by_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+
+    class Listener:
+        def start(self, folder: Path, settings: dict[str, Any]) -> None:
+            heard.append(settings["plan.steps"])
+
+        def report(self, step: int, values: Any) -> None:
+            heard.append(step)
+
+        def finish(self) -> None:
+            pass
+
+    judged: list[int] = []
+
+    def twelve(budget: Budget, clock: module.Clock) -> int:
+        judged.append(clock.step)
+        return 12 if clock.steps == 9 and clock.step == 3 else 0
+
+    monkeypatch.setattr(module, "make_loggers", lambda names: [Listener()])
+    monkeypatch.setattr(Budget, "better_steps", twelve)
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment, patience: 1.0)
+    events = list(train(resume=True, **BUDGET))  # there is nothing to resume yet
+
+    plans = [event.facts["steps"].partition(",")[0] for event in events if isinstance(event, Plan)]
+    assert plans == ["9", "12"]
+    assert judged[:4] == [1, 2, 3, 1]
+    now = "The machine is faster than when its steps were timed"
+    assert Notice(f"{now}: starting over with 12 steps instead of 9.") in events
+    assert load_run("run").recipe["plan"]["steps"] == 12
+    assert heard == [12, *(row["step"] for row in load_run("run").metrics)]  # nobody hears of what was thrown away
+    train(recipe="tiny.toml", steps=12, out="same", device="cpu").result()
+    assert Path("run/model.safetensors").read_bytes() == Path("same/model.safetensors").read_bytes()
+
+
+def test_a_number_of_steps_that_fits_is_kept_and_no_step_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Budget, "better_steps", lambda self, clock: 0)
+    monkeypatch.setattr("epass.engine.timing.seconds_per_step", lambda experiment, patience: 1.0)
+    events = list(train(**BUDGET))
+    steps = [event.step for event in events if isinstance(event, Progress) and event.values]
+    assert steps == sorted(set(steps))
+    assert sum(isinstance(event, Plan) for event in events) == 1
 
 
 def test_without_a_budget_no_step_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,41 @@ def test_what_cannot_be_trained_says_why(shown: tuple[Path, Answer]) -> None:
     assert re.search(r"SimMatch +Tiny, 5,000 labels +3\.00 +impossible", answer.out)
 
 
+@pytest.fixture
+def published_elsewhere(made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that know another mean and deviation of `tiny` than its own."""
+    shutil.copytree(made_up, tmp_path / "paper", ignore=shutil.ignore_patterns("data", "out"))
+    with (tmp_path / "paper" / "normalization.toml").open("a") as file:
+        file.write("[tiny]\nfiles = 'tiny'\nmean = [0.25]\nstd = [0.125]\n")
+    monkeypatch.setattr("epass.reproduce.sheet.PAPER", tmp_path / "paper")
+
+
+@pytest.mark.usefixtures("published_elsewhere")
+def test_data_that_is_normalized_by_other_numbers_is_not_trained_on(epass: Epass, made_up: Path) -> None:
+    answer = epass("reproduce", "classic", *SHORT, "--root", made_up / "data", "--out", "new", "--columns", "tiny-40")
+    assert answer.code == 0, answer.err
+    assert re.search(
+        r"Not trained, 3 cells: Tiny, 40 labels: normalized by mean 0\.3.. and deviation 0\.3..; the published runs on "
+        r"tiny have mean 0\.250 and deviation 0\.125: give the owner's files, or these with --data\.",
+        answer.out,
+    )
+    assert re.search(r"SimMatch +Tiny, 40 labels +5\.00 ± 0\.10 +other normalization", answer.out)
+    assert not [path for path in Path("new").iterdir() if path.is_dir()]
+
+
+@pytest.mark.usefixtures("published_elsewhere")
+def test_finished_runs_that_were_normalized_by_other_numbers_have_no_difference(
+    shown: tuple[Path, Answer], epass: Epass, tmp_path: Path
+) -> None:
+    shutil.copytree(shown[0], tmp_path / "copy")
+    answer = epass("reproduce", "classic", *SHORT, "--out", tmp_path / "copy", "--columns", "tiny-40")
+    assert answer.code == 0, answer.err
+    assert "Without a difference, 3 cells: Tiny, 40 labels: normalized by mean 0.3" in answer.out
+    row = rows_of(tmp_path / "copy" / "classic.csv")["simmatch", "tiny-40"]
+    assert (row["difference"], row["missing"]) == ("", "")
+    assert row["ours"]
+
+
 def test_it_goes_on_where_it_was_even_without_the_data(shown: tuple[Path, Answer], epass: Epass) -> None:
     out, _ = shown
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*")}

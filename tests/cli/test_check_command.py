@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -92,15 +93,39 @@ def test_a_folder_with_damaged_files_names_them_all(epass: Epass, tmp_path: Path
         place = tmp_path / "photos" / ("ab"[number % 2]) / f"{number}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).resize((40, 40)).save(place)
-    for name in ("a/0.png", "b/1.png"):
+    damaged = [f"{'ab'[number % 2]}/{number}.png" for number in range(8)]
+    for name in damaged:
         (tmp_path / "photos" / name).write_text("nothing")
 
     answer = epass("check", "photos")
 
     assert answer.code == 1
-    assert "  a/0.png cannot be read (not an image): replace or remove it\n" in answer.out
-    assert "  b/1.png cannot be read (not an image): replace or remove it\n" in answer.out
-    assert "6 test (held out from the labeled images)" in answer.out
+    for name in damaged:
+        assert f"  {name} cannot be read (not an image): replace or remove it\n" in answer.out
+    assert "4 test (held out from the labeled images)" in answer.out
+
+
+def test_damaged_files_of_archives_and_tables_are_all_named(epass: Epass, tmp_path: Path) -> None:
+    rows = ["path,label"]
+    for number, image in enumerate(pixels(30)):
+        Image.fromarray(image).resize((40, 40)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{'ab'[number % 2]}")
+    for name in ("0.png", "1.png"):
+        (tmp_path / name).write_text("nothing")
+    (tmp_path / "photos.csv").write_text("\n".join(rows) + "\nmissing.png,a\n")
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for number in range(30):
+            archive.write(tmp_path / f"{number}.png", f"{'ab'[number % 2]}/{number}.png")
+    packed, image = (tmp_path / "photos.zip").read_bytes(), (tmp_path / "2.png").read_bytes()
+    (tmp_path / "photos.zip").write_bytes(packed.replace(image, image[:-20] + bytes(20), 1))
+
+    table, archive = epass("check", "photos.csv"), epass("check", "photos.zip")
+
+    assert (table.code, archive.code) == (1, 1)
+    for name in ("0.png cannot be read (not an image)", "1.png cannot be read (not an image)", "missing.png"):
+        assert f"  {name}" in table.out
+    for name in ("a/0.png cannot be read (not an image)", "b/1.png cannot be read", "a/2.png cannot be read (Bad CRC"):
+        assert f"  {name}" in archive.out
 
 
 def test_long_lists_are_cut(epass: Epass, tmp_path: Path) -> None:
@@ -122,7 +147,7 @@ def test_long_lists_are_cut(epass: Epass, tmp_path: Path) -> None:
         (("digits", "--seed", "-1", "--labels", "40"), "out of range"),
         (("digits", "--out", "none/report.html"), "'none/report.html' cannot be written"),
         (("digits", "--image-size", "2"), "too small"),
-        (("",), "data set, folder or file ''"),
+        (("",), "no file or folder ''"),
     ],
 )
 def test_a_mistake_in_a_check_is_one_sentence(

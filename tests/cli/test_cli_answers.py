@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -172,7 +173,35 @@ def test_networks(epass: Epass) -> None:
     found = json.loads(epass("networks", "--json").out)
 
     assert found["small"]["parameters"] > 0
-    assert f"{found['small']['parameters']:,}" in epass("networks").out
+    told = epass("networks").out
+    assert f"{found['small']['parameters']:,}" in told
+    for way in ("--weights FILE", "timm:NAME", "hf:NAME", "--weights published"):
+        assert way in told
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "check", "bench", "evaluate", "predict"])
+def test_help_names_what_is_read(epass: Epass, command: str) -> None:
+    words = " ".join(epass(command, "--help").out.replace("│", " ").split())
+    assert re.search(r"\barchive\b.*\btable\b", words)
+    if command in ("train", "compare"):
+        assert "pre-trained weights" in words
+        assert "timm:NAME and hf:NAME" in words
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("train digits --method sim", ["simmatch", "simmatchv2"]),
+        ("recipes digits-simmatchv", ["digits-simmatchv2"]),
+        ("train --weigh", ["--weights"]),
+        ("comp", ["compare"]),
+    ],
+)
+def test_the_tab_key_completes(epass: Epass, monkeypatch: pytest.MonkeyPatch, typed: str, completed: list[str]) -> None:
+    monkeypatch.setenv("_EPASS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"epass {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
+    assert epass().out.split() == completed
 
 
 def test_datasets(epass: Epass) -> None:

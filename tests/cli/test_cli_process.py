@@ -31,6 +31,30 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+SIGNALLED = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {moment!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.{number})
+
+sys.meta_path.insert(0, Finder())
+from epass.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["typer", "torch"])  # the first import of a command line, and of what works
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_in_the_first_moments_is_answered(tmp_path: Path, moment: str, number: str, code: int) -> None:
+    command = [sys.executable, "-c", SIGNALLED.format(moment=moment, number=number), "check", "digits"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "Stopped: nothing more is done.\n")
+
+
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
     line = ["train", "--recipe", "tiny.toml", "--steps", "100", "--set", "plan.report_every=1", "--out"]
@@ -42,7 +66,7 @@ def test_ctrl_c_says_how_to_go_on_and_going_on_is_exact(epass: Epass) -> None:
         for text in process.stdout:
             if text.startswith("step 51/"):  # the checkpoint of step 50 is there
                 process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=300)
+        _, error = process.communicate(timeout=600)
 
     assert process.returncode == 130
     assert error == "Stopped: continue with epass train --resume --out 'a run'\n"

@@ -46,7 +46,7 @@ def table(text: str) -> dict[str, list[str]]:
     """The lines of the table, split where columns are at least three spaces apart."""
     lines = text.splitlines()
     head = next(number for number, line in enumerate(lines) if "test error" in line and "seconds" in line)
-    assert lines[head].split() == ["test", "error", "ECE", "seconds", "seeds"]
+    assert lines[head].split() == ["test", "error", "accuracy", "ECE", "seconds", "seeds"]
     found = {}
     for line in lines[head + 1 :]:
         if not line.strip():
@@ -103,6 +103,7 @@ def test_every_figure_of_the_table_is_that_of_the_runs(shown: Shown) -> None:
         runs = results(shown.out, kind)
         assert found[label] == [
             mean_and_std([run["last"]["error"] for run in runs]),
+            mean_and_std([1 - run["last"]["error"] for run in runs]),
             mean_and_std([run["last"]["ece"] for run in runs]),
             f"{statistics.mean(run['seconds'] for run in runs):.0f}",
             "2",
@@ -114,10 +115,10 @@ def test_a_row_shows_the_mean_of_the_seconds_and_both_spreads(shown: Shown) -> N
     runs = [load_run(shown.out / f"simmatch-{seed}") for seed in range(2)]
     for run, error, ece, seconds in zip(runs, (0.1, 0.2), (0.03, 0.05), (61.0, 64.0), strict=True):
         assert run.results is not None
-        run.results["last"].update(error=error, ece=ece)
+        run.results["last"].update(error=error, accuracy=1 - error, ece=ece)
         run.results["seconds"] = seconds
     (group,) = group_runs(runs)
-    assert outcome_row(group) == ["SimMatch", "15.0 ± 5.0 %", "4.0 ± 1.0 %", "62", "2"]
+    assert outcome_row(group) == ["SimMatch", "15.0 ± 5.0 %", "85.0 ± 5.0 %", "4.0 ± 1.0 %", "62", "2"]
 
 
 def test_the_verdict_says_whether_and_by_how_much(shown: Shown) -> None:

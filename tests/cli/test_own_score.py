@@ -33,7 +33,7 @@ def mine() -> Iterator[None]:
 
 def page_table(page: Path) -> list[list[str]]:
     """The cells of the table of results."""
-    table = page.read_text(encoding="utf-8").partition('<table class="results">')[2].partition("</table>")[0]
+    table = page.read_text(encoding="utf-8").partition('<table class="results stacked">')[2].partition("</table>")[0]
     rows = re.findall("<tr.*?</tr>", table)
     return [[unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<t[hd].*?</t[hd]>", row)] for row in rows]
 
@@ -94,7 +94,7 @@ def test_one_entry_is_compared(epass: Epass) -> None:
     assert [group["confidence"]["mean"] for group in record["methods"]] == pytest.approx(list(values.values()))
     with Path("out/results.csv").open(newline="") as file:
         assert {row["method"]: float(row["confidence"]) for row in csv.DictReader(file)} == pytest.approx(values)
-    assert page_table(Path("out/report.html"))[0][5:7] == ["NLL", HEAD]
+    assert page_table(Path("out/report.html"))[0][6:8] == ["NLL", HEAD]
 
 
 def test_a_score_that_only_the_run_knows_is_shown_under_its_key(epass: Epass, trained: Trained) -> None:
@@ -112,7 +112,7 @@ def test_a_score_that_only_the_run_knows_is_shown_under_its_key(epass: Epass, tr
     assert epass("report", "run", "--card", "card.md", "--no-maps").code == 0
 
     heads, cells = page_table(Path("report.html"))
-    assert list(zip(heads, cells, strict=True))[6:-1] == [
+    assert list(zip(heads, cells, strict=True))[7:-1] == [
         ("theirs", "0.1235"),
         ("_script_", "2.0000"),
         ("method", "3.0000"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -196,6 +197,28 @@ def test_the_sentence_is_said(epass: Epass, trained: Trained, tmp_path: Path) ->
     answer = epass("predict", "sure", "new")
 
     assert "30 of 30 images are less certain than nine tenths of the run's test images (below 100.0 %)" in answer.out
+
+
+def test_images_of_another_kind_are_told_however_certain_the_answers(
+    epass: Epass, trained: Trained, tmp_path: Path
+) -> None:
+    save_digits(tmp_path / "new", 60)
+    (tmp_path / "blank").mkdir()
+    for number in range(30):
+        Image.new("L", (8, 8), 226 + number).save(tmp_path / "blank" / f"{number}.png")
+
+    sentence = "look unlike the run's test images, of which 5 % would"
+    assert sentence not in epass("predict", trained.folder, "new").out
+    answer = epass("predict", trained.folder, "blank")
+    found = re.search(rf"(\d+) of 30 images {sentence}: if they are of another kind", " ".join(answer.out.split()))
+    assert found is not None
+    assert "less certain than" not in answer.out  # one sentence is enough
+    told = json.loads(epass("predict", trained.folder, "blank", "--json").out)
+    assert told["unlike"] == int(found[1]) > 15
+
+    shutil.copytree(trained.folder, "old", ignore=shutil.ignore_patterns("checkpoints", "embeddings.safetensors"))
+    assert sentence not in epass("predict", "old", "blank").out  # what it saw was not kept
+    assert json.loads(epass("predict", "old", "blank", "--json").out)["unlike"] is None
 
 
 def test_odd_names_are_whole_in_the_table_and_harmless_on_the_screen(

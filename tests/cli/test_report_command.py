@@ -125,11 +125,15 @@ def misfit() -> bytes:
     [
         ("recipe.toml", RECIPE.replace("format = 1", "format = 2").encode(), "this version reads recipes with"),
         ("recipe.toml", b"= 3", "is damaged"),
-        ("recipe.toml", RECIPE.replace("size = 1", 'size = "x"').encode(), "is damaged (ValueError"),
+        (
+            "recipe.toml",
+            RECIPE.replace("size = 1", 'size = "x"').encode(),
+            "its 'projector.size' is not",
+        ),
         ("recipe.toml", None, "is not a run folder"),
         ("environment.json", b"[]", "no JSON object"),
         ("results.json", b'{"last": ', "is damaged"),
-        ("results.json", b'{"last": {}}', "no test error of the last step"),
+        ("results.json", b'{"last": {}}', "it lacks 'steps'"),
         ("metrics.jsonl", b'{"seconds": 1}\n{"seconds": 2}\n', "no object with a step"),
         ("metrics.jsonl", b"[]\n[]\n", "no object with a step"),
         ("predictions.npz", b"PK", "is damaged"),
@@ -214,9 +218,7 @@ def test_a_card_of_damaged_facts_is_refused(epass: Epass, trained: Trained, tmp_
     answer = epass("report", bad, "--card", "card.md")
 
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "Error: 'bad' is damaged: results.json or model.json lacks 'width'.\n".replace(
-        "bad'", f"{bad}'", 1
-    )
+    assert answer.err == f"Error: '{bad}/model.json' is damaged: its 'classes' is not what a run writes there.\n"
     assert written(tmp_path) == []
 
 

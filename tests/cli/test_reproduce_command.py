@@ -280,10 +280,10 @@ def test_an_ablation_has_a_plan(epass: Epass, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        (("--data", "cifar10"), "There is no file or folder 'cifar10.npz'"),
+        (("--data", "cifar10"), "'cifar-10-batches-py'"),
         (("--data", "imagenet"), "'imagenet' is not built in: give the path of its original files"),
         (("--data", "digit"), "did you mean 'digits'?"),
-        (("--data", "folder"), "Unknown data set, folder or file 'folder'"),
+        (("--data", "folder"), "There is no file or folder 'folder'"),
         (("--scale", "0"), "--scale is a share of the recipe's steps, above 0 and at most 1, not 0."),
         (("--scale", "1.5"), "not 1.5."),
         (("--scale", "nan"), "not nan."),

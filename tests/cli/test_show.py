@@ -9,9 +9,10 @@ import pytest
 import typer
 from rich.console import Console
 
-from epass.app.events import Caution, Event, Notice, Result, Section, Table, work
+from epass.app.events import Caution, Event, Notice, Plan, Result, Section, Table, work
 from epass.app.flags import Fetching
 from epass.cli.show import OFFERED, show
+from epass.untrusted import printable
 
 ROWS = Table(("name", "value"), [["a", "1"]])
 
@@ -23,6 +24,26 @@ def shown(capsys: pytest.CaptureFixture[str], *events: Event) -> list[str]:
 
     show(tell, {}, as_json=False)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+EVIL = "a\x1b[2Jb\rc\u202ed"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Notice(EVIL),
+        Notice(EVIL, run="x", apart=True),
+        Plan(EVIL, {EVIL: EVIL}),
+        Section(EVIL, lines=[EVIL]),
+        Table((EVIL,), [[EVIL]], EVIL, [EVIL]),
+        Result(EVIL, {EVIL: EVIL}, following=EVIL),
+    ],
+)
+def test_no_event_tells_a_terminal_what_to_do(capsys: pytest.CaptureFixture[str], event: Event) -> None:
+    text = "".join(shown(capsys, event))
+    assert "a\ufffd[2Jb\ufffdc\ufffdd" in text
+    assert printable(text) == text
 
 
 def test_events_stand_below_each_other_with_room_between_tables(capsys: pytest.CaptureFixture[str]) -> None:

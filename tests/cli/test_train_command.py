@@ -56,7 +56,8 @@ def test_results_name_the_optimiztic_number_as_such(trained: Trained) -> None:
     assert "as papers report it" in results
     assert str(trained.folder / "report.html") in results
     assert str(trained.folder / "model.safetensors") in results
-    assert results.endswith(f"Next: epass evaluate {trained.folder}\n")
+    assert f"accuracy {100 - 100 * last['error']:.2f} %" in results
+    assert results.endswith(f"Next: epass predict {trained.folder} PHOTOS\n")
     assert "<html" in (trained.folder / "report.html").read_text()
 
 
@@ -77,6 +78,15 @@ def test_flags_change_the_recipe_and_set_comes_last(epass: Epass) -> None:
     # two of six steps: durations and intervals shrink to a third, except the one that was set
     assert recipe["plan"] | {"steps": 2, "evaluate_every": 1, "report_every": 2, "lr": 0.01} == recipe["plan"]
     assert recipe["method"]["warmup_steps"] == 0  # a third of 2: durations are rounded down
+
+
+def test_pre_trained_weights_are_a_flag(epass: Epass, trained: Trained) -> None:
+    shutil.copy(trained.folder / "model.safetensors", "start.safetensors")
+    answer = epass(*TINY, "--weights", "start.safetensors", "--steps", "1", "--out", "here")
+
+    assert answer.code == 0, answer.err
+    whole = Path("start.safetensors").absolute()  # the run may be resumed from elsewhere
+    assert recipe_of(Path("here"))["net"]["weights"] == str(whole)
 
 
 def test_another_method_starts_from_its_own_defaults(epass: Epass) -> None:
@@ -213,6 +223,25 @@ def test_a_batch_that_does_not_fit_says_what_to_lower(epass: Epass, monkeypatch:
         "(--set plan.labeled_batch=5).\n"
     )
     assert not Path("full").exists()
+
+
+def test_a_machine_without_enough_memory_says_what_to_lower(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = monkeypatch.setattr
+    full("epass.engine.build.Experiment.make_pipeline", lambda *_: torch.empty(2**58, dtype=torch.uint8))
+    answer = epass("train", "--recipe", "tiny.toml", "--out", "full")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        "Error: The memory of this machine is not enough: lower plan.labeled_batch from 10 to 5 "
+        "(--set plan.labeled_batch=5), choose a smaller --image-size, or leave the images on disk with --stream.\n"
+    )
+    full("epass.checking.examine", lambda *_, **__: np.empty(2**58, np.uint8))
+    answer = epass("check", "digits")
+
+    assert answer.code == 1
+    assert answer.err == (
+        "Error: There is not enough memory for this: end other programs, or ask for smaller or fewer images.\n"
+    )
 
 
 def test_the_columns_of_a_table_are_named_in_the_recipe(epass: Epass, tmp_path: Path) -> None:

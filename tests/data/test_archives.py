@@ -177,7 +177,33 @@ def test_a_damaged_member_is_found(refused, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(b"IDAT") + 8] ^= 1
     path.write_bytes(data)
-    with refused("a.zip' cannot be read as an archive (Bad CRC-32"):
+    with refused("cannot be read (Bad CRC-32"):
+        open_dataset(str(path))
+
+
+def test_an_archive_whose_directory_leads_nowhere_is_named(refused, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, data in FILES.items():
+            packed.writestr(name, data)
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06") + 16
+    data[end : end + 4] = (int.from_bytes(data[end : end + 4], "little") + 40).to_bytes(4, "little")
+    path.write_bytes(data)
+    with refused("a.zip' cannot be read as an archive"):
+        open_dataset(str(path))
+
+
+def test_a_member_in_a_packing_that_breaks_off(refused, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as packed:
+        for name, data in FILES.items():
+            packed.writestr(name, data)
+    data = bytearray(path.read_bytes())
+    start = 30 + len(next(iter(FILES)))  # behind the header of the first member
+    data[start + 9 : start + 30] = b"\xff" * 21
+    path.write_bytes(data)
+    with refused("cannot be read (Corrupt input data)"):
         open_dataset(str(path))
 
 

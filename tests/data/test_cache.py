@@ -259,7 +259,7 @@ path, how = sys.argv[1:]
 if how == "stop":  # everything is written, but not yet renamed
     def stop(*_):
         print("writing", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     Path.replace = stop
 print("ready", flush=True)
 sys.stdin.readline()
@@ -307,7 +307,7 @@ def test_two_processes_at_once(read: Reader, photos: Path, folder: Path, how: st
         child.stdin.write("\n")
         child.stdin.flush()
     for child in children:
-        _, problems = child.communicate(timeout=120)
+        _, problems = child.communicate(timeout=600)
         assert (child.returncode, problems) == (0, "")
     assert [path.name for path in folder.iterdir() if path.suffix != ".npy"] == []
     if how == "once":

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import struct
+import time
+import tracemalloc
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,8 @@ import torch
 from PIL import Image
 
 from epass.data import open_dataset
-from epass.data.read.decode import DECODER, Packed, decode, decode_all
+from epass.data.read.decode import DECODER, Packed, decode, decode_all, to_square
+from epass.data.read.image_limits import Room
 
 
 def pixel(path: Path) -> list[int]:
@@ -149,3 +153,45 @@ def test_other_pixels_need_another_decoder_number(tmp_path: Path) -> None:
     Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "a.png")
     found = decode(tmp_path / "a.png", 16)
     assert (DECODER, zlib.crc32(found.numpy().tobytes())) == (1, 822486829)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "I", "I;16", "YCbCr"])
+def test_bands_make_no_difference(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    levels = np.random.default_rng(0).integers(0, 255, (37, 29, 4), np.uint8)
+    if mode.startswith("I"):
+        image = Image.fromarray(levels[..., 0].astype(np.int32 if mode == "I" else np.uint16) * 257)
+    else:
+        image = Image.fromarray(levels).convert(mode)
+    if mode in ("P", "I;16"):
+        image.info["transparency"] = 7 if mode == "P" else int(levels[3, 4, 0]) * 257
+    whole = to_square(image, 16)
+    monkeypatch.setattr("epass.data.read.decode._BAND", 100)
+    torch.testing.assert_close(to_square(image, 16), whole, rtol=0, atol=0)
+
+
+def test_sixteen_bits_take_no_more_memory_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.data.read.decode._BAND", 10_000)
+    image = Image.fromarray(np.zeros((1000, 1000), np.uint16))
+    tracemalloc.start()
+    to_square(image, 16)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000_000  # bytes of arrays, where the image has two million
+
+
+def test_threads_wait_for_memory() -> None:
+    room, order = Room(10), []
+    with ThreadPoolExecutor(1) as pool:
+        with room.taken(6):
+            with room.taken(4):
+                order.append("both fit")
+
+            def wait() -> None:
+                with room.taken(99):  # more than there is: alone
+                    order.append("it waited")
+
+            waiting = pool.submit(wait)
+            time.sleep(0.05)
+            order.append("the first one is done")
+        waiting.result()
+    assert order == ["both fit", "the first one is done", "it waited"]

@@ -95,7 +95,7 @@ def test_the_order_does_not_depend_on_the_file_system(parts: Path, monkeypatch: 
 
 def test_images_are_decoded_by_several_threads(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    together = threading.Barrier(2, timeout=5)
+    together = threading.Barrier(2, timeout=600)
     first = iter([True, True])
 
     def wait(path: Path, image_size: int) -> torch.Tensor:

@@ -97,10 +97,10 @@ def test_an_archive_of_folders_without_an_end_is_refused_at_once(refused, tmp_pa
     path = deep_zip(tmp_path / "deep.zip", 20_000)
     for read in (open_dataset, find_images):
         tracemalloc.start()
-        started = time.perf_counter()
+        started = time.process_time()
         with refused("photos/a/d/d/", f"in '{path}' lies more than {DEEPEST} folders deep"):
             read(str(path))
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 5
         assert tracemalloc.get_traced_memory()[1] < 2**26
         tracemalloc.stop()
 

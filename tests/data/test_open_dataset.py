@@ -8,9 +8,9 @@ from epass.data import open_dataset
 def test_unknown_names_say_what_was_looked_for(refused) -> None:
     with refused("Unknown data set, folder or file 'digit'", "did you mean 'digits'?"):
         open_dataset("digit")
-    with refused("Unknown data set, folder or file 'zzz'", "choose one of: digits."):
+    with refused("There is no file or folder 'zzz': the nearest folder that exists is"):
         open_dataset("zzz")
-    with refused("Unknown data set, folder or file ''"):
+    with refused("There is no file or folder ''"):
         open_dataset("")
 
 

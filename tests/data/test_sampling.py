@@ -38,12 +38,24 @@ def test_passes_and_seeds_differ() -> None:
     assert not torch.equal(stream(100, 10, seed=1), stream(100, 10, seed=0))
 
 
-def test_the_reference_order_is_seeded_by_the_pass_alone() -> None:
-    samples = stream(100, 10, seed=3, order="reference")
-    assert torch.equal(samples, stream(100, 10, seed=8, order="reference"))
-    for number in (0, 1, 5):
-        expected = torch.randperm(100, generator=torch.Generator().manual_seed(number))
-        assert torch.equal(samples[number * 100 : (number + 1) * 100], expected)
+def published_batches(count: int, batch_size: int, epochs: int) -> list[list[int]]:
+    """The published sampler, written down from its description: a generator for each epoch of 1,024 steps."""
+    batches = []
+    for epoch in range(epochs):
+        generator = torch.Generator().manual_seed(epoch)
+        samples: list[int] = []
+        while len(samples) < 1024 * batch_size:
+            samples += torch.randperm(count, generator=generator).tolist()
+        batches += [samples[step * batch_size : (step + 1) * batch_size] for step in range(1024)]
+    return batches
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(40, 64), (9000, 7), (7168, 7)])
+def test_the_reference_order_is_the_published_one_batch_by_batch(count: int, batch_size: int) -> None:
+    wanted = published_batches(count, batch_size, 3)
+    shuffle = Shuffle(count, batch_size, 3, "cpu", "reference")
+    assert torch.stack([shuffle.take(step) for step in range(3 * 1024)]).tolist() == wanted
+    assert Shuffle(count, batch_size, 8, "cpu", "reference").take(2047).tolist() == wanted[2047]  # asked for first
 
 
 def test_the_order_of_a_seed_is_drawn_on_the_cpu() -> None:

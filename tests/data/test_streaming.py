@@ -153,11 +153,11 @@ class Recorder:
     def __call__(self, path: Path, image_size: int) -> Tensor:
         self.seen.append(path.stem)
         self.started.set()
-        assert self.release.wait(30)
+        assert self.release.wait(600)
         return torch.full((3, image_size, image_size), int(path.stem), dtype=torch.uint8)
 
     def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while len(self.seen) < count and time.monotonic() < deadline:
             time.sleep(0.001)
         assert len(self.seen) == count
@@ -204,7 +204,7 @@ def test_what_nobody_wants_any_more_is_given_up(numbered: StreamedImages, record
     recorder.release.clear()
     assert isinstance(feed, Lookahead)
     feed._prepare(range(3))
-    assert recorder.started.wait(30)
+    assert recorder.started.wait(600)
     feed._prepare(range(2, 3))  # the first image of step 0 is on its way
     recorder.release.set()
     feed(2)
@@ -218,7 +218,7 @@ def test_closing_ends_the_threads_and_gives_up_the_rest(
 ) -> None:
     recorder.release.clear()
     numbered.begin(torch.arange(COUNT))
-    assert recorder.started.wait(30)
+    assert recorder.started.wait(600)
     assert reading_threads()
     pool = numbered.workers._pool
     assert pool is not None

@@ -26,7 +26,7 @@ def test_a_baseline_learns_digits_from_few_labels(name: str, each: int, digits: 
     known = chosen(labels, each)
     rest = np.setdiff1d(np.arange(len(labels)), known)
     unlabeled, asked = rest[:600], rest[600:900]
-    probs = BASELINES[name](vectors[known], labels[known], vectors[unlabeled], vectors[asked])
+    probs = BASELINES[name].answer(vectors[known], labels[known], vectors[unlabeled], vectors[asked])
     assert probs.shape == (300, 10)
     np.testing.assert_allclose(probs.sum(1), 1, atol=1e-6)
     assert probs.min() > 0  # or one mistake would make the likelihood infinite

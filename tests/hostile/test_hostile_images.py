@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +15,7 @@ from hostile_files import chunk, photos, pipe, png, tiff, zipped
 from hostile_world import World
 from PIL import Image
 
-from epass.data.read.decode import FORMATS, Packed
+from epass.data.read.decode import FORMATS, Packed, decode
 from epass.errors import InputError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(canary) (w) file closefile\nshowpage\n%%EOF\n"
@@ -24,6 +25,26 @@ SVG = b'<?xml version="1.0"?><!DOCTYPE s [<!ENTITY a SYSTEM "file:///etc/passwd"
 def encoded(kind: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (40, 30), "red").save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def many_scans(count: int) -> bytes:
+    """A photo that is sent coarse first, and then its last scan again and again."""
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").resize((1024, 1024)).save(buffer, "JPEG", progressive=True)
+    data = buffer.getvalue()
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * count + data[-2:]
+
+
+def sixteen_bits(side: int) -> bytes:
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 16, 0, 0, 0, 0))
+    rows = zlib.compress(bytes((2 * side + 1) * side), 1)
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def lossless_webp(side: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (side, side)).convert("RGBA").save(buffer, "WEBP", lossless=True, quality=0, method=0)
     return buffer.getvalue()
 
 
@@ -53,6 +74,9 @@ HOSTILE = {
     "a PNG with many large texts": png(9, 9, *[chunk(b"zTXt", b"t\0\0" + zlib.compress(bytes(1 << 20)))] * 80),
     "a PNG with a chunk of 2 GB": png()[:33] + struct.pack(">I", 2**31 - 1) + b"IDAT" + bytes(40),
     "a JPEG of 65500 x 65500 pixels": jpeg_of(65500, 65500),
+    "a JPEG of 3,000 scans": many_scans(3000),
+    "a WebP whose decoder takes a gigabyte": lossless_webp(7000),
+    "a PPM of three million numbers in words": b"P3 1600 1600 255 " + b"1 " * (3 * 1600 * 1600),
     "a BMP of 2^31 pixels": encoded("BMP")[:18] + struct.pack("<ii", 2**31 - 1, 1) + encoded("BMP")[26:],
     "a BMP of negative size": encoded("BMP")[:18] + struct.pack("<ii", -5, -5) + encoded("BMP")[26:],
     "a PPM of 10^18 pixels": b"P6 999999999 999999999 255\n",
@@ -60,6 +84,10 @@ HOSTILE = {
     "a PPM without an end": b"P6 9 9 255\n\0",
     "a TIFF whose directories are a circle": tiff((256, 3, 1, 9), (257, 3, 1, 9), following=8),
     "a TIFF of 10^18 pixels": tiff((256, 4, 1, 10**9), (257, 4, 1, 10**9), (262, 3, 1, 1), (273, 4, 1, 8)),
+    "a TIFF of 16 x 16 pixels in a tile of 30,000 x 30,000": tiff(
+        *[(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)],
+        *[(322, 3, 1, 30_000), (323, 3, 1, 30_000), (324, 4, 1, 150), (325, 4, 1, 40)],
+    ),
     "a TIFF with 10^9 strips": tiff((256, 3, 1, 9), (257, 3, 1, 9), (262, 3, 1, 1), (273, 4, 10**9, 8)),
     "a WebP of 2^28 pixels": b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f" + b"\xff" * 12,
     "a GIF of 65535 x 65535 pixels": b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\xff\xff\xff\xff\0\x08\0;",
@@ -78,6 +106,30 @@ def test_a_hostile_image_is_named_and_left_out(world: World, name: str) -> None:
     answer = world.epass("check", "photos", PATH=f"{tools}:/usr/bin:/bin")
     assert answer.code == 1, answer
     assert "cat/x.png cannot be read (" in answer.out
+
+
+def test_what_is_large_and_honest_is_decoded_in_little_memory(world: World) -> None:
+    """Four of them, which take 400 megabytes each, and 16 bits, of which eight times as much was made on the way."""
+    large = sixteen_bits(7000)
+    photos(world.home / "photos", **{f"{number}.png": large for number in range(4)})
+    few = {f"{number}0.jpg": many_scans(number) for number in (1, 20)}
+    for name, data in few.items():
+        (world.home / "photos" / "dog" / name).write_bytes(data)
+    answer = world.epass("check", "photos")
+    assert "cannot be read" not in answer.out, answer
+
+
+REASONS = {
+    "a TIFF of 16 x 16 pixels in a tile of 30,000 x 30,000": "its tiles are far larger than the image",
+    "a JPEG of 3,000 scans": "3,006 scans are more than the 512 that are decoded at its size",
+    "a WebP whose decoder takes a gigabyte": "decoding it would take 1,029,000,000 bytes, more than 939,524,096",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_what_would_take_too_much_is_refused_by_its_header(name: str) -> None:
+    with pytest.raises(InputError, match=re.escape(REASONS[name])):
+        decode(Packed(name, HOSTILE[name]), 32)
 
 
 def test_only_the_formats_that_folders_may_hold_are_decoded() -> None:

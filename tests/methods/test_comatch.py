@@ -37,6 +37,7 @@ from problems import (
 )
 
 from epass.methods.comatch import CoMatch
+from epass.parts.graph import agreement
 from epass.parts.projector import ProjectorEnsemble
 
 CLASSES, WIDTH, LABELED_BATCH, UNLABELED_BATCH = 3, 4, 2, 4
@@ -67,7 +68,7 @@ def row_11_method(**settings: object) -> CoMatch:
 
 
 def test_row_11_comatch_graph() -> None:
-    edges = row_11_method().graph(WEAK.softmax(1))
+    edges = agreement(WEAK.softmax(1), 0.3)
     torch.testing.assert_close(edges, GRAPH, rtol=1e-4, atol=1e-6)
 
 
@@ -82,7 +83,8 @@ def test_row_11b_contrastive_loss() -> None:
 def test_row_11c_memory_smoothing() -> None:
     wanted = torch.tensor([0.823974, 0.137899, 0.038126])
     method = row_11_method(warmup_steps=0, queue_batches=1)
-    smoothed = method.smooth(WEAK.softmax(1), VIEW_1, torch.tensor(2))
+    near = (VIEW_1 @ method.seen["embedding"].T / 0.2).softmax(1)
+    smoothed = method.smooth(WEAK.softmax(1), near, torch.tensor(2))
     torch.testing.assert_close(smoothed[0], wanted, rtol=1e-4, atol=1e-6)
 
     # and the strong view is taught just that: the gradient of its logits is (softmax - target) / N
@@ -141,19 +143,24 @@ class SlowCoMatch:
         self.pointer = (self.pointer + len(pairs)) % size
 
 
-def slow_contrast(targets: list[Row], z_strong: list[Row], z_other: list[Row]) -> tuple[float, float]:
-    """The contrastive loss, and edges per row."""
+def slow_contrast(
+    targets: list[Row], z_strong: list[Row], z_other: list[Row], paper: bool = False
+) -> tuple[float, float]:
+    """The contrastive loss, and edges per row; in the paper's equation the second view is on the diagonal only."""
     total, edges = 0.0, 0
     for b in range(len(targets)):
         row = [1.0 if j == b else dot(targets[b], targets[j]) for j in range(len(targets))]
         row = [edge if edge >= SETTINGS["edge_threshold"] else 0.0 for edge in row]
         edges += sum(edge > 0 for edge in row)
-        similar = scale_to_sum_one([math.exp(dot(z_strong[b], z) / SETTINGS["temperature"]) for z in z_other])
+        partners = [z_other[j] if j == b or not paper else z_strong[j] for j in range(len(targets))]
+        similar = scale_to_sum_one([math.exp(dot(z_strong[b], z) / SETTINGS["temperature"]) for z in partners])
         total -= sum(g * math.log(s + 1e-7) for g, s in zip(scale_to_sum_one(row), similar, strict=True))
     return total / len(targets), edges / len(targets)
 
 
-def finite_differences(targets: list[Row], z_strong: list[Row], z_other: list[Row], side: int) -> list[Row]:
+def finite_differences(
+    targets: list[Row], z_strong: list[Row], z_other: list[Row], side: int, paper: bool = False
+) -> list[Row]:
     """The gradient of the contrastive loss with respect to one of its sides."""
     sides, h = (z_strong, z_other), 1e-5
     gradient = []
@@ -162,7 +169,7 @@ def finite_differences(targets: list[Row], z_strong: list[Row], z_other: list[Ro
         for c, value in enumerate(row):
             losses = []
             for row[c] in (value + h, value - h):
-                losses.append(slow_contrast(targets, *sides)[0])
+                losses.append(slow_contrast(targets, *sides, paper)[0])
             row[c] = value
             gradient[-1].append((losses[0] - losses[1]) / (2 * h))
     return gradient
@@ -229,6 +236,40 @@ def test_steps_are_those_of_the_loops(
     assert any(1 < count < UNLABELED_BATCH for count in edge_counts)  # some edges are cut and some are not
 
 
+def test_the_graph_of_the_paper_is_that_of_its_equations() -> None:
+    """Edges are agreements of similarities to remembered images; embeddings are those of the first strong view."""
+    problem = make_problem(CLASSES, labeled_batch=LABELED_BATCH, unlabeled_batch=UNLABELED_BATCH)
+    method = CoMatch(Answers(CLASSES), problem, Passing(WIDTH), queue_size=2, graph="paper", **SETTINGS)
+    slow, generator = SlowCoMatch(2, "wrap"), torch.Generator().manual_seed(8)
+    edge_counts = []
+    for step in range(3):
+        labels = torch.randint(CLASSES, (LABELED_BATCH,), generator=generator)
+        counts = (LABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH)
+        x, weak, strong, other = views = [random_answers(generator, count, CLASSES, WIDTH) for count in counts]
+        for view in views:
+            view.requires_grad_()
+        outcome = method(make_batch(x, labels, weak, strong, other, step=step))
+
+        (_, z_x), (on_weak, z_weak), (on_strong, z_strong), (_, z_other) = (told(view, CLASSES) for view in views)
+        near = [softmax([dot(z, v) / SETTINGS["temperature"] for v in slow.embeddings]) for z in z_weak]
+        contrast, edges = slow_contrast(near, z_strong, z_other, paper=True)
+        assert outcome.losses["contrast"].item() == pytest.approx(1.3 * contrast, rel=1e-4)
+        assert outcome.metrics["edges"].item() == pytest.approx(edges)
+        edge_counts.append(edges)
+        aligned, targets = slow.targets(on_weak, z_weak, smooth=False)
+        unlabeled, _ = soft_consistency(targets, on_strong, SETTINGS["threshold"])
+        assert outcome.losses["unlabeled"].item() == pytest.approx(0.7 * unlabeled, rel=1e-4)  # as it is without
+
+        outcome.losses["contrast"].backward()
+        assert not weak.grad.any()
+        for side, view in enumerate((strong, other)):
+            wanted = 1.3 * torch.tensor(finite_differences(near, z_strong, z_other, side, paper=True))
+            torch.testing.assert_close(view.grad[:, CLASSES:], wanted, rtol=1e-4, atol=1e-6)
+        method.update(outcome.memory)
+        slow.write(z_weak, aligned, z_x, labels.tolist())
+    assert any(1 < count < UNLABELED_BATCH for count in edge_counts)  # some edges are cut and some are not
+
+
 def test_the_published_ring_drops_what_overruns_and_then_skips_rows() -> None:
     problem = make_problem(CLASSES, labeled_batch=1, unlabeled_batch=2)
     method = CoMatch(Answers(CLASSES), problem, Passing(1), queue_size=4, queue_overrun="skip")
@@ -266,9 +307,8 @@ def test_the_bank_remembers_unsmoothed_weak_probabilities_then_labels() -> None:
 
 
 def test_an_edge_at_the_threshold_stays() -> None:
-    method = CoMatch(Answers(2), make_problem(2), Passing(2), edge_threshold=0.5)
     half = torch.tensor([[0.5, 0.5], [0.5, 0.5]])  # agreement is exactly 0.5
-    torch.testing.assert_close(method.graph(half), torch.tensor([[2 / 3, 1 / 3], [1 / 3, 2 / 3]]))
+    torch.testing.assert_close(agreement(half, 0.5), torch.tensor([[2 / 3, 1 / 3], [1 / 3, 2 / 3]]))
 
 
 def test_alignment_counts_the_batch_at_hand() -> None:
@@ -285,7 +325,7 @@ def test_defaults_are_the_published_ones() -> None:
     assert (method.threshold, method.edge_threshold, method.temperature, method.smoothing) == (0.95, 0.8, 0.2, 0.9)
     assert (method.unlabeled_weight, method.contrast_weight) == (1.0, 1.0)
     assert (method.queue_batches, method.warmup_steps, method.smooth_after) == (5, 1024, "and")
-    assert method.seen.overrun == "wrap"
+    assert (method.seen.overrun, method.graph) == ("wrap", "code")
     assert len(method.alignment.means) == 32
     assert method.views == (("weak",), ("weak", "strong", "strong"))
 

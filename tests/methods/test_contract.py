@@ -54,6 +54,8 @@ def every_case() -> dict[str, Case]:
     # 50 rows are overrun in the second step, in which 30 rows start at 30.
     ring = {"threshold": 0.4, "queue_overrun": "skip", "smooth_after": "or", "queue_size": 50}
     cases["comatch-skip-or"] = Case(CoMatch, ring, {"size": 3, "combine": "concat"})
+    paper = {"threshold": 0.4, "graph": "paper", "edge_threshold": 0.1, "queue_size": 18}
+    cases["comatch-paper"] = Case(CoMatch, paper, {"size": 2})
     cases["remixmatch-no-rotation"] = Case(ReMixMatch, {"rotation_weight": 0.0})
     # Statistics that move within a few steps, so that thresholds close and weights fall.
     cases["freematch-quantile"] = Case(FreeMatch, {"statistics_momentum": 0.2, "quantile": 0.8, "fairness_weight": 1.0})
@@ -63,9 +65,10 @@ def every_case() -> dict[str, Case]:
     cases["softmatch-moving"] = Case(SoftMatch, {"statistics_momentum": 0.2})
     for annealing in ("linear", "exp", "log"):
         cases[f"uda-{annealing}"] = Case(UDA, {"threshold": 0.4, "annealing": annealing})
-    # One measured step ends the warm-up; the late steps come after one decay, which ends above the floor or on it.
+    # The first step is measured, or the last of the warm-up; late ones come after a decay to above the floor or to it.
     dash = {"warmup_steps": 2, "decay_steps": LATE, "slack": 1.2}
     cases["dash-soft"] = Case(Dash, dash)
+    cases["dash-trained"] = Case(Dash, dash | {"initial_loss": "trained"})
     cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
     cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
     # The ring of 18 rows is full after one step.

@@ -62,17 +62,20 @@ def test_conformance_row_5(initial_loss: float, mask: list[float]) -> None:
 
 
 class SlowDash:
-    """Section A12; the initial loss is the mean over the last steps of the warm-up."""
+    """Section A12; the initial loss is that of the first step, or the mean over the last steps of the warm-up."""
 
-    def __init__(self, measured_steps: int, initial_loss: float | None) -> None:
+    def __init__(self, measured_steps: int, initial_loss: float | str) -> None:
         self.measured_steps, self.initial_loss, self.history = measured_steps, initial_loss, list[float]()
 
     def threshold(self, step: int) -> float:
-        if self.initial_loss is None:
+        if self.initial_loss == "untrained":
+            start = self.history[0]
+        elif self.initial_loss == "trained":
             last = self.history[SETTINGS["warmup_steps"] - self.measured_steps : SETTINGS["warmup_steps"]]
             start = sum(last) / self.measured_steps
         else:
             start = self.initial_loss
+        assert isinstance(start, float)
         j = (step - SETTINGS["warmup_steps"]) // SETTINGS["decay_steps"]
         return max(SETTINGS["slack"] * SETTINGS["decay"] ** -j * start, SETTINGS["lowest_loss"])
 
@@ -82,9 +85,9 @@ class SlowDash:
         return softmax([value / SETTINGS["temperature"] for value in logits])
 
 
-@pytest.mark.parametrize("initial_loss", [None, 2.0])
+@pytest.mark.parametrize("initial_loss", ["untrained", "trained", 2.0])
 @pytest.mark.parametrize(("num_labeled", "measured_steps"), [(3, 1), (8, 3), (60, 4)])
-def test_steps_are_those_of_the_loops(num_labeled: int, measured_steps: int, initial_loss: float | None) -> None:
+def test_steps_are_those_of_the_loops(num_labeled: int, measured_steps: int, initial_loss: float | str) -> None:
     generator = torch.Generator().manual_seed(4)
     problem = make_problem(CLASSES, num_labeled=num_labeled, labeled_batch=LABELED_BATCH)
     method = Dash(Answers(CLASSES), problem, initial_loss=initial_loss, **SETTINGS)
@@ -123,24 +126,35 @@ def test_steps_are_those_of_the_loops(num_labeled: int, measured_steps: int, ini
     assert kinds == {False, True}
 
 
-def test_the_initial_loss_is_that_of_the_trained_network_on_labels_it_has_seen() -> None:
-    """The published one is the loss of the initial weights on the test set: about ln C however long the warm-up."""
+def learned_by_heart(initial_loss: float | str) -> Dash:
+    """Dash after a warm-up that leaves nothing of the loss of six labeled images."""
     torch.manual_seed(0)
     net = SmallNet()
     problem = make_problem(num_labeled=6, labeled_batch=6, unlabeled_batch=9)
-    method = Dash(net, problem, warmup_steps=60, slack=1.0)
+    method = Dash(net, problem, warmup_steps=120, slack=1.0, decay=2.0, decay_steps=10, initial_loss=initial_loss)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.3)
-    for step in range(60):
-        outcome = method(image_batch(step, num_views=2))
+    batch = image_batch(0, num_views=2)
+    for step in range(120):
+        outcome = method(batch._replace(step=torch.tensor(step)))
         optimizer.zero_grad()
         outcome.loss.backward()
         optimizer.step()
         method.update(outcome.memory)
-    threshold = method(image_batch(60, num_views=2)).metrics["threshold"].item()
-    assert threshold == pytest.approx(outcome.losses["labeled"].item())
-    assert threshold < 0.5 * math.log(3)
-    published = Dash(net, problem, warmup_steps=60, slack=1.0, initial_loss=math.log(3))
-    assert published.loss_threshold(torch.tensor(60)).item() == pytest.approx(math.log(3))
+    assert outcome.losses["labeled"] < 0.05
+    return method
+
+
+def test_the_threshold_starts_near_ln_c_and_shrinks_after_a_warm_up_that_learns_the_labels_by_heart() -> None:
+    method = learned_by_heart("untrained")
+    found = [method.loss_threshold(torch.tensor(step)).item() for step in (120, 130, 140, 500)]
+    assert found[0] == pytest.approx(math.log(3), rel=0.5)
+    assert found[1:] == pytest.approx([found[0] / 2, found[0] / 4, 0.05])
+
+
+def test_the_loss_of_the_trained_network_leaves_nothing_to_shrink() -> None:
+    method = learned_by_heart("trained")
+    assert 0 < method.labeled_loss < 0.05
+    assert method.loss_threshold(torch.tensor(120)).item() == pytest.approx(0.05)
 
 
 def test_from_ln_10_the_floor_is_reached_after_17_decays() -> None:
@@ -153,19 +167,29 @@ def test_from_ln_10_the_floor_is_reached_after_17_decays() -> None:
     assert last_of_the_first == found[0]
 
 
-def test_without_a_warmup_the_threshold_is_the_lowest() -> None:
-    method = Dash(Answers(3), make_problem(), warmup_steps=0, decay_steps=0)
+def test_before_anything_is_measured_the_threshold_is_the_lowest() -> None:
+    method = Dash(Answers(3), make_problem(), warmup_steps=0, decay_steps=0, initial_loss="trained")
     outcome = method(make_batch(answers(LABELED), LABELS, answers(10 * WEAK), answers(STRONG)))
     assert outcome.metrics["threshold"].item() == pytest.approx(0.05)
     assert outcome.pseudo.mask.tolist() == [1, 0, 1]
     assert outcome.pseudo.probs.tolist() == [hard(0, 3), hard(0, 3), hard(1, 3)]
     method.update(outcome.memory)
-    assert method.labeled_loss == 0
+    assert method.labeled_loss == 0  # there was no warm-up to measure
 
 
-def test_a_decay_below_one_is_refused() -> None:
+def test_without_a_warmup_the_first_step_is_measured_all_the_same() -> None:
+    method = Dash(Answers(3), make_problem(), warmup_steps=0)
+    outcome = method(make_batch(answers(LABELED), LABELS, answers(WEAK), answers(STRONG)))
+    assert outcome.metrics["threshold"].item() == pytest.approx(0.05)
+    method.update(outcome.memory)
+    assert method.loss_threshold(torch.tensor(1)).item() == pytest.approx(1.0001 * outcome.losses["labeled"].item())
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InputError, match=r"at least 1, not 0\.9"):
         Dash(Answers(3), make_problem(), decay=0.9)
+    with pytest.raises(InputError, match="Unknown initial_loss 'random'"):
+        Dash(Answers(3), make_problem(), initial_loss="random")
 
 
 def test_all_views_pass_the_network_as_one_batch() -> None:
@@ -180,5 +204,5 @@ def test_defaults_are_the_published_ones() -> None:
     method = Dash(Answers(3), make_problem())
     assert (method.temperature, method.unlabeled_weight, method.warmup_steps) == (0.5, 1.0, 2048)
     assert (method.slack, method.decay, method.decay_steps, method.lowest_loss) == (1.0001, 1.27, 10 * 1024, 0.05)
-    assert method.initial_loss is None
+    assert method.initial_loss == "untrained"
     assert method.views == (("weak",), ("weak", "strong"))

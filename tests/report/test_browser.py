@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from epass.report import write_page
 
@@ -76,11 +79,17 @@ def test_pointing_at_an_image_shows_it_and_its_answer(browser, page, pictured, i
     assert words[0] == f"is {classes[true]}"
     assert words[1].startswith(f"predicted {classes[said]}, ")
     assert words[2] == ("right" if true == said else "wrong")
-    shift = browser.evaluate(f"{CARD}.querySelector('.thumb').style.backgroundPosition")
+    assert words[3] == f"test image {2 * image}"
+    picture = browser.evaluate(f"{CARD}.querySelector('span').className")
+    shift = browser.evaluate(f"{CARD}.querySelector('span').style.backgroundPosition")
     row, column = divmod(image, 6)  # thirty images of 6 by 8 pixels, enlarged twelve times, six in a row
-    assert shift == f"{-72 * column}px {-96 * row}px"
+    assert (picture.split()[0], shift) == (
+        ("thumb", f"{-72 * column}px {-96 * row}px") if true == said else ("photo", "")
+    )
     rings = browser.evaluate("[...document.querySelectorAll('.ring')].map((ring) => ring.style.display)")
     assert rings == ["inline", "inline"]  # the same image in both maps
+    inside = "((card, atlas) => card.bottom <= atlas.bottom && card.right <= atlas.right + 1)"
+    assert browser.evaluate(f"{inside}(...[{CARD}, {CARD}.parentElement].map((part) => part.getBoundingClientRect()))")
     browser.move(1, 1)
     assert browser.evaluate(f"{CARD}.hidden")
 
@@ -112,6 +121,28 @@ def test_dark_is_dark_and_paper_is_white(browser, page):
     assert luminance(browser) == 3 * 255
     assert luminance(browser, "color") == 0
     assert browser.pdf().startswith(b"%PDF")
+
+
+def test_charts_are_dark_in_the_dark(browser, page):
+    def light(dark):
+        browser.open(page, dark=dark)
+        box = browser.evaluate(
+            """(() => { const box = document.querySelector(".charts svg").getBoundingClientRect();
+                return [box.left + scrollX, box.top + scrollY, box.width, box.height]; })()"""
+        )
+        return np.asarray(Image.open(io.BytesIO(browser.screenshot(box))).convert("L")).mean()
+
+    assert light(dark=True) < 70 < 220 < light(dark=False)
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_nothing_is_cut_on_a_telephone(browser, page, width):
+    browser.open(page, width=width)
+    cut = (
+        "[...document.querySelectorAll('body *')].filter((part) => part.getBoundingClientRect().right > innerWidth + 1)"
+    )
+    assert browser.evaluate(f"{cut}.map((part) => part.outerHTML.slice(0, 80))") == []
+    assert browser.evaluate("document.querySelector('.results td').innerText") == "1"
 
 
 @pytest.mark.parametrize("width", [360, 1000])

@@ -32,9 +32,9 @@ def test_every_class_has_its_error_and_what_it_is_taken_for(run):
     answers = replace(run, predictions=Predictions(np.eye(3, dtype=np.float32)[predicted], truth))
     card = render_card(answers, "title")
     assert rows(card, "Error of every class") == [
-        "| cat | 6 | 50.00 % | dog (2) |",
-        "| dog | 2 | 0.00 % | – |",
-        "| ship | 0 | – | – |",
+        "| cat | 6 | 50.00 % | 50.00 % | dog (2) |",
+        "| dog | 2 | 0.00 % | 100.00 % | – |",
+        "| ship | 0 | – | – | – |",
     ]
     assert "1 class without a test image" in card
 
@@ -48,7 +48,7 @@ def test_of_many_classes_the_worst_are_listed(run):
     many = replace(run, predictions=Predictions(np.eye(40, dtype=np.float32)[predicted], truth))
     listed = rows(render_card(many, "title"), "Error of every class")
     assert len(listed) == 30
-    assert listed[:2] == ["| c35 | 2 | 100.00 % | c0 (2) |", "| c7 | 2 | 50.00 % | c3 (1) |"]
+    assert listed[:2] == ["| c35 | 2 | 100.00 % | 0.00 % | c0 (2) |", "| c7 | 2 | 50.00 % | 50.00 % | c3 (1) |"]
 
 
 def test_best_on_test_is_named_as_such(run):

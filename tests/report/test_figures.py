@@ -66,9 +66,28 @@ def test_many_methods_make_the_figure_taller_not_the_plot_flatter(make_run):
 
 def test_pseudo_labels(groups):
     found = texts(pseudo_labels(groups))
-    assert {"unlabeled images used (%)", "of these, labeled right (%)", "training steps"} <= set(found)
+    assert {"images used (%)", "of these right (%)", "training steps"} <= set(found)
     assert {"SimMatch", "SimMatch + EPASS (3)"} <= set(found)
     assert "labels only" not in found
+
+
+def test_where_nobody_knows_the_truth_there_is_no_empty_axis(make_run):
+    run = make_run()
+    for row in run.metrics:
+        row.pop("quality")
+        row.update({key: [0.0] * 3 for key in ("known_by_class", "right_by_class") if "used_by_class" in row})
+    both, by_class = pseudo_labels(group_runs([run])), pseudo_labels_by_class(run, ["cat", "dog", "ship"], "b")
+    assert texts(both).count("training steps") == texts(by_class).count("training steps") == 1
+    assert "images used (%)" in texts(both)
+    assert "share of the pseudo-labels (%)" in texts(by_class)
+    assert not any("right (%)" in text for text in texts(both) + texts(by_class))
+
+
+def test_a_label_wider_than_the_figure_is_broken(make_run):
+    run, other = make_run(), make_run(plan__steps=800)
+    for each in (run, other):
+        each.recipe["data"]["name"] = "/a/folder " * 9 + str(each.recipe["plan"]["steps"])
+    assert max(map(len, texts(error_curves(group_runs([run, other]))))) < 70
 
 
 def test_loss_parts(groups):

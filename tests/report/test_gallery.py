@@ -14,8 +14,8 @@ from epass.errors import InputError
 from epass.report import write_figures, write_page
 from epass.report.gallery import class_table, confident_mistakes
 from epass.report.maps import embeddings_of
-from epass.report.pictures import address_of, sprite_of
-from epass.runs import Embeddings, Predictions, RunFolder, load_embeddings, write_embeddings
+from epass.report.pictures import Pictures, address_of, sprite_of
+from epass.runs import Embeddings, Predictions, RunFolder, load_embeddings, names_of_test_images, write_embeddings
 
 
 def decode(address):
@@ -49,8 +49,41 @@ def test_every_image_is_a_dot_or_a_cross(page, pictured):
 
 
 def test_runs_on_the_same_images_share_their_pictures(page):
-    assert page.count(" { background-image: url(data:image/png") == 1
-    assert page.count('class="thumb sprite-0"') == 2
+    sheets = re.findall(r'class="thumb (picture-\d+)"', page)
+    assert (len(sheets), len(set(sheets))) == (2, 1)
+    stored = re.findall(r"url\((data:image/[^)]*)\)", page)
+    assert len(stored) == len(set(stored)) == 1 + 3  # the sheet, and a mistake of each color
+
+
+def test_a_mistake_in_a_map_is_shown_by_the_picture_of_the_gallery(page, pictured):
+    _, facts = (json.loads(unescape(data)) for data in re.findall(r'data-atlas="([^"]*)"', page))
+    wrong = (pictured().predictions.logits.argmax(1) != pictured().predictions.labels)[::2]
+    assert sorted(map(int, facts["larger"])) == np.flatnonzero(wrong).tolist()
+    assert all(f'class="photo {picture}"' in page for picture in facts["larger"].values())
+
+
+def test_images_are_called_by_their_files(pictured, tmp_path):
+    run = pictured()
+    names = [f"photos/<b>/{number}.jpg" for number in range(60)]
+    (run.path / "split.json").write_text(json.dumps({"test": names}))
+    text = write_page(tmp_path / "p.html", [run], title="t", maps=True).read_text()
+    mistake = load_embeddings(run.path).mistakes[0]
+    assert f'<small title="photos/&lt;b&gt;/{mistake}.jpg">{mistake}.jpg</small>' in text
+    assert json.loads(unescape(re.search(r'data-atlas="([^"]*)"', text)[1]))["names"] == names[::2]
+
+
+@pytest.mark.parametrize("content", ["torn", "[]", '{"test": [1, 2]}', '{"test": "abc"}', '{"test": ["one.jpg"]}'])
+def test_without_files_images_have_numbers(pictured, content):
+    run = pictured()
+    assert names_of_test_images(run.path, 2) == ["test image 0", "test image 1"]
+    (run.path / "split.json").write_text(content)
+    assert names_of_test_images(run.path, 2) == ["test image 0", "test image 1"]
+
+
+def test_the_mistakes_come_before_what_happened_in_training(page):
+    heads = re.findall(r"<h2>([^<]*)", page)
+    assert heads[:3] == ["Results", "Test images", "Calibration and confusion"]
+    assert heads[-3:] == ["During training", "Pseudo-labels under the microscope", "How to reproduce"]
 
 
 def test_the_only_script_is_ours_and_is_named_by_its_hash(page):
@@ -88,7 +121,7 @@ def test_gray_images_stay_gray_and_heavy_ones_become_lighter():
 
 def test_the_most_confident_mistakes(pictured):
     run = pictured()
-    text = confident_mistakes(run)
+    text = confident_mistakes(run, Pictures())
     wrong = np.flatnonzero(run.predictions.logits.argmax(1) != run.predictions.labels)
     assert text.count("<li>") == len(wrong) > 0
     probs = np.exp(run.predictions.logits.astype(float))
@@ -106,12 +139,10 @@ def test_the_error_of_every_class(pictured):
     rows = [re.sub(r"<[^>]*>", "|", row) for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", class_table(run))]
     cells = [[cell for cell in row.split("|") if cell] for row in rows]
     assert cells == [
-        ["cat", "4", "75.0", "dog (2)", "33.3", "100.0"],
-        ["dog", "2", "0.0", "–", "33.3", "100.0"],
-        ["ship", "0", "–", "–", "33.3", "100.0"],
+        ["cat", "4", "75.0", "25.0", "dog (2)"],
+        ["dog", "2", "0.0", "100.0", "–"],
+        ["ship", "0", "–", "–", "–"],
     ]
-    run.metrics[:] = []
-    assert "pseudo-labels" not in class_table(run)
 
 
 @pytest.mark.parametrize(

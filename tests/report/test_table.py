@@ -47,6 +47,7 @@ def test_every_cell_of_a_row(runs):
         "method": "SimMatch + EPASS (3)",
         "seeds": "3",
         "test error, last step, %": f"22.00 ± {spread:.2f}",
+        "accuracy, %": f"78.00 ± {spread:.2f}",
         "best on test, as papers report, %": f"21.00 ± {spread:.2f}",
         "ECE, %": "5.00 ± 0.00",
         "NLL": "0.400 ± 0.000",
@@ -67,8 +68,9 @@ def test_the_three_errors_stand_side_by_side(make_runs):
     runs = make_runs("fixmatch", [0.20, 0.30])
     for run, error in zip(runs, [0.21, 0.33], strict=True):
         run.results["validation_selected"] = {"step": 200, "error": error}
-    assert list(cells(group_runs(runs), "FixMatch").items())[2:5] == [
+    assert list(cells(group_runs(runs), "FixMatch").items())[2:6] == [
         ("test error, last step, %", "25.00 ± 5.00"),
+        ("accuracy, %", "75.00 ± 5.00"),
         ("validation selected, %", "27.00 ± 6.00"),
         ("best on test, as papers report, %", "24.00 ± 5.00"),
     ]
@@ -145,6 +147,7 @@ def test_the_record_for_programs(make_run, runs):
         "seeds": [0, 1, 2],
         "unfinished": 1,
         "error_last": {"mean": pytest.approx(0.22), "std": pytest.approx(statistics.pstdev([0.2, 0.23, 0.23]))},
+        "accuracy": {"mean": pytest.approx(0.78), "std": pytest.approx(statistics.pstdev([0.2, 0.23, 0.23]))},
         "error_validation_selected": None,
         "error_best_on_test": {
             "mean": pytest.approx(0.21),
@@ -203,6 +206,7 @@ def test_one_line_per_run(tmp_path, runs, make_run):
         "seed": "1",
         "steps": "400",
         "error_last": "0.23",
+        "accuracy": "0.77",
         "error_validation_selected": "",
         "error_best_on_test": str(0.23 - 0.01),
         "ece": "0.05",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_file_that_its_owner_removes_meanwhile_is_not_taken_for_the_lock(
 
     monkeypatch.setattr(fcntl, "flock", late)
     with locked(tmp_path):
-        assert len(calls) == 2
+        assert len(calls) == 3  # the file that was gone, the next one, and the folder
         with pytest.raises(InputError, match="in use"):
             locked(tmp_path).__enter__()
 
@@ -68,3 +69,28 @@ def test_a_file_is_no_place_to_hold(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         RunFolder(tmp_path / "file").hold()
+
+
+def test_a_lock_that_somebody_deletes_lets_nobody_in(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        (tmp_path / LOCK).unlink()
+        sentence = rf"^'{tmp_path}' is in use by a process whose '.lock' was deleted: wait until it ends"
+        with pytest.raises(InputError, match=sentence):
+            locked(tmp_path).__enter__()
+    with locked(tmp_path):
+        pass
+
+
+def test_a_file_system_that_locks_no_folders_still_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def refuse(number: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path), pytest.raises(InputError, match="in use"):
+        locked(tmp_path).__enter__()

@@ -98,8 +98,8 @@ def test_json_has_no_nan(folder):
         "c": [1.0, None],
         "d": [True, None],
     }
-    folder.append_metrics({"step": 1, "loss": float("-inf")})
-    assert folder.metrics() == [{"step": 1, "loss": None}]
+    folder.append_metrics({"step": 1, "seconds": 1.0, "loss": float("-inf")})
+    assert folder.metrics() == [{"step": 1, "seconds": 1.0, "loss": None}]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_litter(folder, monkeypatch):
@@ -117,8 +117,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_litter(folder, monkeypatc
 
 def test_metrics_survive_a_torn_line(folder):
     assert folder.metrics() == []
-    folder.append_metrics({"step": 100, "loss": 1.5})
-    folder.append_metrics({"step": 200, "loss": 1.25, "test_error": 0.5})
+    folder.append_metrics({"step": 100, "seconds": 1.0, "loss": 1.5})
+    folder.append_metrics({"step": 200, "seconds": 2.0, "loss": 1.25, "test_error": 0.5})
     with (folder.path / "metrics.jsonl").open("ab") as file:
         file.write('{"step": 300, "name": "ü'.encode()[:-1])
     assert [row["step"] for row in folder.metrics()] == [100, 200]
@@ -128,20 +128,33 @@ def test_truncate_drops_later_rows_and_the_torn_line(folder):
     folder.truncate_metrics(0)
     assert not (folder.path / "metrics.jsonl").exists()
     for step in (100, 200, 300):
-        folder.append_metrics({"step": step, "loss": 1 / step})
+        folder.append_metrics({"step": step, "seconds": 1.0, "loss": 1 / step})
     before = (folder.path / "metrics.jsonl").read_bytes().splitlines()
     with (folder.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4')
     folder.truncate_metrics(200)
     assert (folder.path / "metrics.jsonl").read_bytes().splitlines() == before[:2]
-    folder.append_metrics({"step": 300})
+    folder.append_metrics({"step": 300, "seconds": 1.0})
     assert [row["step"] for row in folder.metrics()] == [100, 200, 300]
 
 
 def test_damage_in_the_middle_is_not_silently_skipped(folder):
-    (folder.path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    (folder.path / "metrics.jsonl").write_text('{"step": 1, "seconds": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl' is damaged in line 2"):
         folder.metrics()
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.json", ".lock"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(folder, name):
+    (folder.path / name).mkdir()
+    with pytest.raises(InputError, match="not what a run writes there"), folder.hold():
+        pass
+
+
+def test_a_file_in_the_place_of_the_checkpoints_is_refused(folder):
+    folder.checkpoints.write_text("")
+    with pytest.raises(InputError, match="not what a run writes there"), folder.hold():
+        pass
 
 
 def test_tensors_are_the_same_bytes_every_time(folder):

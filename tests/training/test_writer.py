@@ -20,7 +20,7 @@ class Disk:
 
     def write(self, number: int) -> Callable[[object], None]:
         def work(_: object) -> None:
-            assert self.done.wait(60)
+            assert self.done.wait(600)
             self.written.append(number)
 
         return work

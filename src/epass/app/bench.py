@@ -31,7 +31,8 @@ WHAT, BATCH, HOW = "What to time", "The batch", "How"
 @work
 def bench(
     data: Annotated[
-        Images | None, Flag("A built-in data set, a folder or an .npz file instead of random pixels.", metavar="DATA")
+        Images | None,
+        Flag("Instead of random pixels: a data set, or a folder, archive, table or .npz file.", metavar="DATA"),
     ] = None,
     *,
     method: Annotated[str, Flag("See 'epass methods'.", WHAT)] = DEFAULT_METHOD,

@@ -28,6 +28,7 @@ class Job:
     folder: Path
     recipe: Recipe | None = None
     results: dict[str, Any] | None = None  # of a finished run
+    odd: str = ""  # why these cannot be held against the paper's
     gap: Gap | None = None
 
     @property
@@ -68,6 +69,7 @@ def complete(job: Job, there: Run | None, asked: Asked) -> None:
     if asked.instead is None:
         place = find_data(trial.column.data, recipe.data["name"], root)
         if there is not None and there.results is not None:  # wherever the images were then
+            job.odd = odd_normalization(trial, (there.model or {}).get("mean"), (there.model or {}).get("std"))
             recipe = recipe.with_settings({"data.name": there.recipe["data"]["name"]})
         elif place is not None:
             recipe = recipe.with_settings({"data.name": str(place.absolute())})
@@ -90,6 +92,14 @@ def recipe_of_trial(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Rec
         settings=asked.settings,
     )
     return compose(request, start)
+
+
+def odd_normalization(trial: Trial, mean: object, std: object) -> str:
+    """Why runs with this mean and deviation are not the paper's; "" if they have the published ones."""
+    from ..reproduce import other_normalization
+
+    found = other_normalization(trial.column.data, mean, std)
+    return f"{trial.column.title}: normalized by {found}" if found else ""
 
 
 def find_data(name: str, own: str, root: Path) -> Path | None:
@@ -137,6 +147,10 @@ def by_column(table: Benchmark, jobs: Sequence[Job], asked: Asked) -> Iterator[t
                 for job in members:
                     job.gap = Gap("no data", str(problem).removesuffix("."))
                 continue
+        if asked.instead is None and (odd := odd_normalization(members[0].trial, opened[1].mean, opened[1].std)):
+            for job in members:
+                job.gap = Gap("other normalization", f"{odd}: give the owner's files, or these with --data")
+            continue
         if table.varied:
             split_for(first, opened[1])  # all ask for the same labels: says why these cannot be had
         refuse_splits(members, opened[1])
@@ -185,7 +199,8 @@ def sheet_of(table: Benchmark, jobs: Sequence[Job], odd: Sequence[str], asked: A
         results = [job.results for job in members if job.results is not None]
         gaps = [job.gap for job in members if job.gap is not None]
         waiting = Gap("not yet", "their turn has not come, use the same command again")
-        outcomes[trial] = Outcome(members[0].recipe, results, None if results else next(iter(gaps), waiting))
+        apart = next((job.odd for job in members if job.odd), "")
+        outcomes[trial] = Outcome(members[0].recipe, results, None if results else next(iter(gaps), waiting), apart)
     if table.varied and asked.instead is not None:
         name = data_name({"data": {"name": asked.instead}})
         return ablation_sheet(table, outcomes, odd=odd, instead=name, scale=asked.scale)

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from ..data import Survey
 
 LISTED = 5  # findings of a kind that are named
+UNREADABLE = "Cannot be read"
 
 
 @work
 def check(
-    data: Annotated[Images, Flag("A built-in data set, a folder of images or an .npz file.", metavar="DATA")],
+    data: Annotated[
+        Images, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
+    ],
     *,
     labels: Annotated[int | None, Flag("How many images keep their label, as for 'epass train'.")] = None,
     seed: Annotated[int, Flag("Decides which ones.")] = 0,
@@ -46,9 +49,10 @@ def check(
     yield Section(verdict(findings))
     yield Section(f"Check of {findings.name}", facts(findings))
     for heading, lines in by_kind(findings).items():
+        listed = len(lines) if heading == UNREADABLE else LISTED  # what keeps a training from starting is all told
         if lines:
-            more = [f"... and {len(lines) - LISTED:,} more"] if len(lines) > LISTED else []
-            yield Section(heading, lines=[*lines[:LISTED], *more])
+            more = [f"... and {len(lines) - listed:,} more"] if len(lines) > listed else []
+            yield Section(heading, lines=[*lines[:listed], *more])
     if page is not None:
         yield Notice(f"Open the page: {page}")
     elif findings.groups:
@@ -68,7 +72,7 @@ def open_survey(data: str, image_size: int | None, reading: Reading | None) -> S
     path = Path(data).expanduser()
     if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
         return survey_folder(path, 32 if image_size is None else image_size, reading)
-    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading))
+    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading, skip_unreadable=True))
 
 
 def by_kind(findings: Findings) -> dict[str, Sequence[str]]:
@@ -83,7 +87,7 @@ def by_kind(findings: Findings) -> dict[str, Sequence[str]]:
         for part in ("labeled", "unlabeled")
     }
     return {
-        "Cannot be read": [f"{name} {reason}" for name, reason in findings.unreadable],
+        UNREADABLE: [f"{name} {reason}" for name, reason in findings.unreadable],
         **leaks,
         "Duplicates with different labels": [
             " = ".join(map(describe, group.members)) for group in findings.contradictions

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..errors import InputError
 from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
-from ..runs import Run, RunFolder
-from .budget import parse_budget, steps_in, steps_planned
+from ..runs import SPLIT, Run, RunFolder
+from .budget import misjudged, parse_budget, steps_in, steps_planned, too_few
 from .contenders import Contender, parse_contenders, recipes_for
 from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
+from .features import embedded
 from .flags import RECIPE, WHAT, WHERE, Flag
 from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
 from .request import Shared, trusting
@@ -92,7 +94,9 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     check_folders(out, {folder: recipe for folder, recipe in jobs.items() if folder not in damaged})
     places, first = places_for(asked.device), next(iter(jobs.values()))
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
+    check_data([folder for folder in jobs if folder not in damaged], dataset)
     check_splits(jobs, dataset, asked.allow_leak)
+    dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
         device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
         asked = replace(asked, steps=steps_in(seconds, (build(recipe, device, dataset) for recipe in some)))
@@ -104,18 +108,26 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
         f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
         f"{len(jobs)} runs of {steps:,} steps with the network {short(first.net['name'])}, in {out}."
     )
+    labels, batch = first.data.get("labels", 0), first.plan.get("labeled_batch", 64)
+    if seconds is not None and (few := too_few(steps, labels, batch, seconds)):
+        yield Caution(few)
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
+    beside = baselines_for(jobs, dataset)
 
     def keep(failed: Mapping[Path, str]) -> list[Run]:
-        return write_tables(list(wanted), {**damaged, **failed}, out, title)
+        return write_tables([*wanted, *beside], {**damaged, **failed}, out, title)
 
     with stopped_with(f"the same command goes on from here; finished runs are in {out}."):
+        fit_baselines(beside, dataset, asked)
         failed = yield from train_all(wanted, dataset, places, How(asked.command), asked.stop, keep)
     runs = keep(failed)
     if runs:
         yield from outcome(runs, out, title)
+    used = max((run.results["seconds"] for run in runs if run.results is not None), default=0.0)
+    if seconds is not None and used and (sentence := misjudged(used, seconds, steps)):
+        yield Caution(sentence)
     left_out = describe_damaged(damaged, len(jobs))
     if damaged and failed:
         yield Caution(left_out, "Error")
@@ -134,6 +146,42 @@ def jobs_for(asked: CompareRequest, contenders: Sequence[Contender]) -> dict[Pat
         for seed in range(asked.seeds)
         for contender, recipe in recipes_for(asked, contenders, seed).items()
     }
+
+
+def baselines_for(jobs: Mapping[Path, Recipe], dataset: Dataset) -> dict[Path, Recipe]:
+    """What others would do with the same vectors, once for every seed; nothing of the kind is done with images."""
+    from ..data import Vectors
+    from ..engine.baseline import baseline_recipe
+    from ..evaluation.baselines import BASELINES
+
+    if not isinstance(dataset.train, Vectors):
+        return {}
+    first = {recipe.seed: (folder.parent, recipe) for folder, recipe in reversed([*jobs.items()])}
+    return {
+        out / f"{name}-{seed}": baseline_recipe(recipe, name)
+        for seed, (out, recipe) in sorted(first.items())
+        for name in BASELINES
+    }
+
+
+def fit_baselines(beside: Mapping[Path, Recipe], dataset: Dataset, asked: CompareRequest) -> None:
+    """Fit those that are not there yet: each takes about a second."""
+    from ..engine.baseline import run_baseline
+
+    for folder, recipe in beside.items():
+        asked.stop()
+        run_baseline(recipe, RunFolder(folder), dataset, asked.command)
+
+
+def check_data(folders: Sequence[Path], dataset: Dataset) -> None:
+    """Refuse to put new runs beside those of images that have changed since."""
+    from ..data import find_recorded
+    from ..engine.run import split_record
+
+    there = [folder for folder in folders if RunFolder(folder).exists()]
+    record = split_record(RunFolder(there[0])) if there and len(there) < len(folders) else b""
+    if record and (change := find_recorded(record, there[0] / SPLIT, dataset).change):
+        raise InputError(f"{change} in '{there[0]}': start the comparison anew in another folder with --out.")
 
 
 def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool) -> None:
@@ -165,7 +213,16 @@ def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path,
 
 def outcome(runs: Sequence[Run], out: Path, title: str) -> Iterator[Event]:
     """The tables, the verdict and the page."""
-    from ..report import DIFFERENCE_HEADS, difference_rows, group_runs, table_heads, table_rows, verdict, write_page
+    from ..report import (
+        DIFFERENCE_HEADS,
+        difference_rows,
+        group_runs,
+        table_heads,
+        table_rows,
+        verdict,
+        warnings_of,
+        write_page,
+    )
 
     groups = group_runs(runs)
     for heads, rows in (
@@ -175,6 +232,7 @@ def outcome(runs: Sequence[Run], out: Path, title: str) -> Iterator[Event]:
         if rows:
             yield without_empty(heads, rows)
     yield Section(verdict(groups))
+    yield from map(Caution, warnings_of(groups))
     page = write_page(out / FILES["page"], runs, title=title)
     yield Notice(f"Every column: {', '.join(str(out / FILES[name]) for name in ('table', 'rows', 'record'))}")
     yield Notice(f"Open the page: {page.resolve()}")

@@ -68,7 +68,7 @@ def demo(
     runs = [load_run(folder) for folder in jobs]
     groups, title = group_runs(runs), f"Digits with {labels} labels: did the unlabeled images help?"
     page = write_page(Path(out) / "report.html", runs, title=title)
-    yield Table(("", "test error", "ECE", "seconds", "seeds"), [outcome_row(group) for group in groups])
+    yield Table(("", "test error", "accuracy", "ECE", "seconds", "seeds"), [outcome_row(group) for group in groups])
     yield Section(verdict(groups))
     yield Notice(f"{len(runs)} runs in {duration(seconds)}. Open the page: {page.resolve()}")
     yield Result(values=comparison_record(runs, title=title, missing={}), files={"page": page})
@@ -96,10 +96,10 @@ def train_side_by_side(jobs: dict[Path, Recipe], digits: Dataset, stop: Stop) ->
 
 
 def outcome_row(group: Group) -> list[str]:
-    """One way of training: error and calibration at the last step, mean ± std over seeds, and the time of one run."""
+    """One way of training: its scores at the last step, mean ± std over seeds, and the time of one run."""
     from ..evaluation import SCORES
 
-    spreads = {replace(SCORES[key], digits=1): group.spread("last", key) for key in ("error", "ece")}
+    spreads = {replace(SCORES[key], digits=1): group.spread("last", key) for key in ("error", "accuracy", "ece")}
     shares = [score.text(spread.mean, spread.deviation) if spread else "-" for score, spread in spreads.items()]
     seconds = group.spread("seconds")
     return [group.label, *shares, f"{seconds.mean:.0f}" if seconds else "-", str(len(group.seeds))]

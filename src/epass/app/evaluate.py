@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 from .. import extensions
 from ..errors import InputError
 from ..recipe import read_recipe
-from ..runs import load_run
+from ..runs import SPLIT, RunFolder, load_run
 from .events import Caution, Event, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
 from .words import count_images, some
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Images, ImageSource
+    from ..data import Dataset, ImageSource
 
 
 @work
 def evaluate(
     run: Run,
     *,
-    data: Annotated[str | None, Flag("Other images of the same classes: a name, a folder or an .npz file.")] = None,
+    data: Annotated[
+        str | None, Flag("Other images of the same classes: a data set, or a folder, archive, table or .npz file.")
+    ] = None,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
@@ -31,7 +33,7 @@ def evaluate(
     """Test a trained model, on the run's own test images or on other ones."""
     from ..engine.infer import predict
     from ..engine.models import load_model, use_scores
-    from ..evaluation import SCORES, score
+    from ..evaluation import SCORES, find_alarms, score
     from ..machine.device import choose_device
 
     extensions.trust(*(trust or ()))
@@ -43,28 +45,41 @@ def evaluate(
             use_scores([name])
         else:
             yield Caution(f"A score of the run is left out: its code is run only if you say --trust {name}.")
-    dataset, test = own_test(run, reading) if data is None else other_test(data, model, reading)
+    if data is None:
+        dataset, test, change = own_test(run, reading)
+        if change:
+            yield Caution(change)
+    else:
+        dataset, test = other_test(data, model, reading)
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    scores = score(predict(net.to(place), test, dataset, place), test.labels)
+    logits = predict(net.to(place), test, dataset, place)
+    scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
+    yield from map(Caution, found)
     yield Result(
         f"{run} on {count_images(len(test))} of {dataset.name}",
         facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
-        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores},
+        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found},
     )
 
 
-def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource]:
-    """The test images that the run itself was tested on."""
-    from ..data import open_dataset
+def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, str]:
+    """The test images that the run itself was tested on, and what has to be said of changes since, if anything."""
+    from ..data import cut_test, find_recorded, open_dataset
     from ..engine.build import reading_settings, split_for
+    from ..engine.run import NOT_RECORDED, split_record
 
     recipe = read_recipe(str(run / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-    return dataset, split_for(recipe, dataset).test
+    record = split_record(RunFolder(run))
+    if not record:
+        return dataset, split_for(recipe, dataset).test, NOT_RECORDED
+    found = find_recorded(record, run / SPLIT, dataset, needed=("test",))
+    test, _ = cut_test(dataset, found.positions)
+    return dataset, test, f"{found.change}: the test is on its own {count_images(len(test))}." if found.change else ""
 
 
-def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, Images]:
+def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, ImageSource]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 

@@ -40,6 +40,7 @@ class Notice:
 
     sentence: str
     run: str = ""  # which one it is about, where there are several
+    apart: bool = False  # from what is above it
 
 
 @dataclass(frozen=True)

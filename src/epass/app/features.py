@@ -56,11 +56,11 @@ def counted(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generat
 
 def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:
     """What the labels alone are worth on these features, before the views of the unlabeled images are there."""
+    from ..engine.baseline import answer
     from ..engine.build import split_for
-    from ..engine.infer import baseline
 
     split = split_for(recipe, plain)
-    probs = baseline("logistic regression", split, plain)
+    probs = answer("logistic_regression", split, plain)
     error = (probs.argmax(1) != split.test.labels.numpy()).mean()
     yield Notice(
         f"First answer, by logistic regression on the {count_images(len(split.labeled))} with a label: "

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Annotated
+
+from ..errors import InputError, nearest
+from ..recipes import builtin_recipes, recipe_families
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,12 @@ class Flag:
     metavar: str = ""
     least: int | None = None
     default: str = ""  # in words, where the function decides
+    names: Callable[[], Sequence[str]] | None = None  # that a shell completes; quickly, so without torch
+
+
+def method_names() -> list[str]:
+    """The methods that folders of images have a recipe for: all."""
+    return [name.partition("-")[2] for name in recipe_families()["folder"]]
 
 
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
@@ -35,11 +45,15 @@ Data = Annotated[
     Images | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
 ]
 Labels = Annotated[int | None, Flag("How many images keep their label, equally many of every class.", WHAT)]
-Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD)]
+Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD, names=method_names)]
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
-Net = Annotated[str | None, Flag("See 'epass networks'.", WHAT)]
+Net = Annotated[str | None, Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT)]
+Weights = Annotated[
+    str | Path | None,
+    Flag("Start from pre-trained weights: a file, or 'published' for timm: and hf:.", WHAT, metavar="FILE"),
+]
 Features = Annotated[
     str | None,
     Flag(
@@ -61,7 +75,7 @@ Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE)]
 Resume = Annotated[bool, Flag("Continue the run in the folder, or start it.", WHERE)]
 Force = Annotated[bool, Flag("Throw away the run in the folder.", WHERE)]
 Log = Annotated[Sequence[str], Flag("Also report to tensorboard, wandb or mlflow; may be given twice.", WHERE)]
-FromRecipe = Annotated[str | None, Flag("A name from 'epass recipes' or a .toml file.", RECIPE)]
+FromRecipe = Annotated[str | None, Flag("A name from 'epass recipes' or a .toml file.", RECIPE, names=builtin_recipes)]
 Settings = Annotated[
     Sequence[str], Flag("Any key of a recipe: method.threshold=0.9", RECIPE, name="--set", metavar="KEY=VALUE")
 ]
@@ -77,6 +91,28 @@ Trust = Annotated[
 Stop = Callable[[], None]  # called between steps; what it raises ends the work
 Reading = Callable[[int, int], None]  # told (images done, images in all) while images are decoded
 Fetching = Callable[[str, int, int | None], None]  # told (file, bytes so far, bytes in all) while files are downloaded
+
+
+def unknown_flag(flag: str, typed: Sequence[str], known: Sequence[str]) -> InputError:
+    """The error for a flag that a command does not have, with the nearest one, or the setting that does it."""
+    name = flag.lstrip("-").replace("-", "_")
+    settings = settings_called(name) if "--set" in known else []
+    value = next((after for before, after in pairwise([*typed, "-"]) if before == flag), "-")
+    value = next((word.partition("=")[2] for word in typed if word.startswith(f"{flag}=")), value)
+    if settings:
+        return InputError(f"Unknown flag '{flag}': say --set {settings[0]}={'VALUE' if value[:1] == '-' else value}.")
+    near = nearest(flag, known)
+    return InputError(f"Unknown flag '{flag}': " + (f"did you mean '{near}'?" if near else "--help lists all."))
+
+
+def settings_called(name: str) -> list[str]:
+    """The settings of recipes whose dotted name ends so."""
+    from ..engine.build import setting_names
+
+    ends: dict[str, list[str]] = {}
+    for setting in setting_names():
+        ends.setdefault(setting.rpartition(".")[2], []).append(setting)
+    return ends.get(name, [])
 
 
 def go_on() -> None:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from ..errors import InputError, unknown
 from ..recipe import arguments, describe, explained_recipe, read_recipe, toml_value
-from ..recipes import choose_recipes, family_rows
+from ..recipes import builtin_recipes, choose_recipes, family_rows
 from .events import Event, Notice, Result, Section, Table, work
-from .flags import Flag, Images
+from .flags import Flag, Images, method_names
 
 OWN_DATA = {
     "a folder of classes": "FOLDER/<class>/*.jpg: every image has a label",
@@ -28,7 +28,7 @@ OWN_DATA = {
 
 @work
 def methods(
-    name: Annotated[str | None, Flag("Show the settings of this one.", metavar="NAME")] = None,
+    name: Annotated[str | None, Flag("Show the settings of this one.", metavar="NAME", names=method_names)] = None,
 ) -> Iterator[Event]:
     """List the methods, what goes around or before them, or the settings of one.
 
@@ -121,7 +121,7 @@ def tell_method(name: str, facts: dict[str, Any]) -> Iterator[Event]:
 
 @work
 def networks() -> Iterator[Event]:
-    """List the networks."""
+    """List the networks, and say where pre-trained weights come from."""
     import torch
 
     from ..networks import NETWORKS, count_parameters, make_network
@@ -136,6 +136,14 @@ def networks() -> Iterator[Event]:
     rows = [[name, f"{facts['parameters']:,}", str(facts["features"])] for name, facts in found.items()]
     yield Table(("network", "parameters (color, 10 classes)", "features"), rows)
     yield Notice("mlp takes vectors, here the features of an efficientnet-lite; the others take images.")
+    yield Notice(
+        "Pre-trained weights: epass train DATA --net resnet-50 --weights FILE, a .safetensors, .pth or .pt file of "
+        "timm, torchvision, MAE or MoCo, or of a run"
+    )
+    yield Notice(
+        "Networks of others: --net timm:NAME or --net hf:NAME (pip install timm or transformers), with their weights: "
+        "--weights published"
+    )
     yield Result(values=found)
 
 
@@ -182,7 +190,8 @@ def tell_format(path: Path) -> Iterator[Event]:
 @work
 def recipes(
     name: Annotated[
-        str | None, Flag("Print this recipe as TOML, or list those of this family.", metavar="NAME")
+        str | None,
+        Flag("Print this recipe as TOML, or list those of this family.", metavar="NAME", names=builtin_recipes),
     ] = None,
 ) -> Iterator[Event]:
     """List the families of recipes, the recipes of one, or print a recipe. Recipes are called FAMILY-METHOD.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str, str]:
-    """The plan of a run, by name; `done` steps of it were made earlier."""
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
+    """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
     from ..networks import count_parameters
@@ -40,12 +40,14 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0) -> dict[str,
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
         **reading_facts(dataset),
+        **normalization_facts(dataset, meant),
         "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": count_images(len(split.unlabeled))
         + ("" if uses_unlabeled else ", which this method does not look at"),
         **kept_back,
         "test": count_images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
+        **feature_facts(experiment),
         "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
@@ -65,6 +67,18 @@ def look_of(images: ImageSource) -> str:
     return f"{'gray' if channels == 1 else 'color'} images of {height} x {width} pixels"
 
 
+def feature_facts(experiment: Experiment) -> dict[str, str]:
+    """Which network made the features that are learned from, and how to do without it."""
+    features = experiment.recipe.features
+    if features is None:
+        return {}
+    views = features.get("views", 2)
+    return {
+        "features": f"{features.get('net')}, frozen: of every photo, and of {views} weak and {views} strong views; "
+        "--features none trains a network from the photos themselves"
+    }
+
+
 def reading_facts(dataset: Dataset) -> dict[str, str]:
     """What was made of folders and files, where that is more than one way to see it."""
     facts = {}
@@ -76,6 +90,15 @@ def reading_facts(dataset: Dataset) -> dict[str, str]:
         names = some([name for name, _ in dataset.skipped])
         facts["left out"] = f"{len(dataset.skipped):,} files that cannot be read: {names}"
     return facts
+
+
+def normalization_facts(dataset: Dataset, meant: str) -> dict[str, str]:
+    """That mean and deviation are measured, where there are published ones of what the recipe is `meant` for."""
+    from ..reproduce import is_published, other_normalization
+
+    numbers = dataset.mean, dataset.std
+    found = "" if is_published(dataset.name, *numbers) else other_normalization(meant, *numbers)
+    return {"normalization": f"measured: {found}"} if found else {}
 
 
 def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
@@ -90,7 +113,7 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
             f"{count_images(chosen['images'])} kept for validation"
         )
     return {
-        "test error, last step": error(last["error"]),
+        "test error, last step": f"{error(last['error'])}, accuracy {error(1 - last['error'])}",
         **selected,
         "test error, best on test": f"{error(best['error'])} at step {best['step']:,}, as papers report it "
         "(chosen by looking at the test labels)",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..data import FoundImages
+    from ..evaluation.novelty import Novelty
 
 LISTED = 10  # images that are named
 LISTED_CLASSES = 30
@@ -34,6 +35,7 @@ class Answer(NamedTuple):
     file: str
     classes: list[str]
     confidences: list[float]
+    unlike: bool = False  # the test images of the run, as far as that is known
 
 
 class Doubt(NamedTuple):
@@ -77,12 +79,14 @@ def predict(
         raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
     trained = load_run(run)
     found = find_images(images, path_column=trained.recipe["data"].get("path_column"))
-    answers, unreadable = name_all(net.to(place), model, found, place, top, reading)
+    known = known_kind(run, net)
+    answers, unreadable = name_all(net.to(place), model, found, place, top, known, reading)
     write_atomically(out, as_csv(answers, top))
     doubt = doubts(answers, None if trained.predictions is None else trained.predictions.logits)
     yield from summarize(f"{count_images(len(answers))} of {images}, by {run}", answers, unreadable, doubt)
     yield Notice(f"Every image with its class: {out}")
     values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
+    values["unlike"] = None if known is None else count_unlike(answers)
     yield Result(values=values, files={"table": out}, partial=bool(unreadable))
 
 
@@ -95,12 +99,29 @@ def check_output(out: Path, images: str) -> None:
         raise InputError(f"'{out}' names the images and would be replaced: choose another file with --out.")
 
 
+def known_kind(run: Path, net: Any) -> Novelty | None:
+    """What tells images unlike the run's test images, if it kept enough of how it saw these."""
+    from ..evaluation.novelty import LEAST, Novelty
+    from ..runs import load_embeddings
+
+    kept = load_embeddings(run)
+    if kept is None or len(kept.features) < LEAST or kept.features.shape[1] != getattr(net, "num_features", None):
+        return None
+    return Novelty(kept.features)
+
+
 def name_all(
-    net: Any, model: dict[str, Any], found: FoundImages, place: Any, top: int, reading: Reading | None
+    net: Any,
+    model: dict[str, Any],
+    found: FoundImages,
+    place: Any,
+    top: int,
+    known: Novelty | None,
+    reading: Reading | None,
 ) -> tuple[list[Answer], dict[str, str]]:
     """What the model says about the images that can be read, in the order of their names, and why others cannot."""
     from ..data import Normalization
-    from ..engine.infer import predict as ask
+    from ..engine.infer import infer
 
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
     answers: dict[int, Answer] = {}
@@ -109,10 +130,12 @@ def name_all(
         reasons |= chunk.unreadable
         if not chunk.positions:
             continue
-        numbers, confidences = likeliest(ask(net, chunk.images, scale, place), top)
-        for position, row, shares in zip(chunk.positions, numbers.tolist(), confidences.tolist(), strict=True):
+        said = infer(net, chunk.images, scale, place)
+        numbers, confidences = (part.tolist() for part in likeliest(said.logits.cpu(), top))
+        unlike = [False] * len(numbers) if known is None else known.unlike(said.features.cpu()).tolist()
+        for position, row, shares, odd in zip(chunk.positions, numbers, confidences, unlike, strict=True):
             classes = [model["classes"][number] for number in row]
-            answers[position] = Answer(as_text(found.names[position]), classes, shares)
+            answers[position] = Answer(as_text(found.names[position]), classes, shares, odd)
     unreadable = {as_text(found.names[position]): reasons[position] for position in sorted(reasons)}
     return [answers[position] for position in sorted(answers)], unreadable
 
@@ -150,6 +173,11 @@ def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
     return Doubt(limit, doubtful, len(answers) >= ENOUGH and doubtful >= MANY * len(answers))
 
 
+def count_unlike(answers: list[Answer]) -> int:
+    """How many images look unlike the run's test images."""
+    return sum(answer.unlike for answer in answers)
+
+
 def least_certain(answers: list[Answer]) -> list[Answer]:
     """Those that somebody should look at first."""
     return nsmallest(LISTED, answers, key=lambda answer: answer.confidences[0])
@@ -173,6 +201,8 @@ def summarize(
     title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None
 ) -> Iterator[Section | Table]:
     """How many images of which class, those to look at, and whether the model is out of its depth."""
+    from ..evaluation.novelty import are_unlike
+
     counts = Counter(answer.classes[0] for answer in answers).most_common()
     facts = {name: f"{count_images(count)}, {percent(count / len(answers), 1)}" for name, count in counts}
     if len(counts) > LISTED_CLASSES:
@@ -183,7 +213,13 @@ def summarize(
         yield Section(title, facts)
         rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
         yield Table(("least certain", "prediction", "confidence"), rows)
-    if doubt is not None and doubt.many:
+    if are_unlike(count_unlike(answers), len(answers)):
+        which = f"{count_unlike(answers):,} of {count_images(len(answers))}"
+        yield Section(
+            f"{which} look unlike the run's test images, of which 5 % would: if they are of another kind, the answers "
+            "mean nothing, however certain they are."
+        )
+    elif doubt is not None and doubt.many:
         yield Section(
             f"{doubt.images:,} of {count_images(len(answers))} are less certain than nine tenths of the run's test "
             f"images (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned from."

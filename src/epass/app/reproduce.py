@@ -165,7 +165,7 @@ def train_jobs(
         for title, dataset, members in by_column(table, waiting, asked):
             new = {job.folder: job.recipe for job in members if job.recipe is not None}
             steps = max(recipe.plan["steps"] for recipe in new.values())
-            yield Notice(f"\n{title}: {counted(len(new), 'run')} of {counted(steps, 'step')}")
+            yield Notice(f"{title}: {counted(len(new), 'run')} of {counted(steps, 'step')}", apart=True)
             failed |= yield from train_all(new, dataset, places, How(asked.command), asked.stop, keep)
     sheet = sheet_of(table, jobs, odd, asked)
     yield from tell(sheet, out, table.file)

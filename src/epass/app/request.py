@@ -10,7 +10,7 @@ from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ..errors import InputError
+from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
@@ -45,8 +45,10 @@ from .flags import (
     Stop,
     Stream,
     Trust,
+    Weights,
     Wrap,
     go_on,
+    settings_called,
 )
 
 NO_FEATURES = "none"
@@ -65,6 +67,7 @@ class Shared:
     start: Start = None
     features: Features = None
     net: Net = None
+    weights: Weights = None
     image_size: ImageSize = None
     stream: Stream = False
     skip_unreadable: SkipUnreadable = False
@@ -153,7 +156,7 @@ def learns_from_features(request: Request, data: str) -> bool:
 
     if request.features is not None:
         return request.features != NO_FEATURES
-    if request.pretrain or request.net is not None or request.start is not None:
+    if request.pretrain or (request.net, request.weights, request.start) != (None, None, None):
         return False
     side = side_of_photos(data)
     return side is not None and side >= PHOTO_SIDE
@@ -170,6 +173,8 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     if request.wrap not in (None, (recipe.wrapper or {}).get("name")):
         recipe = replace(recipe, wrapper={"name": request.wrap})
     if request.start is not None:
+        if request.weights is not None:
+            raise InputError("--from and --weights both say what the network starts from: give one of them.")
         recipe = as_pretrained(recipe, request.start)
     if request.net not in (None, recipe.net.get("name")):
         recipe = replace(recipe, net={"name": request.net})
@@ -182,12 +187,17 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
         "data.image_size": request.image_size,
         "data.streaming": request.stream or None,
         "data.skip_unreadable": request.skip_unreadable or None,
+        "net.weights": locate(request.weights),
         "projector.size": request.projectors,
         "plan.steps": request.steps,
         "seed": request.seed,
     }
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
-    recipe = with_located_code(recipe.with_settings(dict(map(parse_setting, request.settings))))
+    settings = dict(map(parse_setting, request.settings))
+    for name in settings:
+        if "." not in name and (whole := settings_called(name)):
+            raise InputError(f"Unknown setting '{name}': did you mean '{whole[0]}'?")
+    recipe = with_located_code(recipe.with_settings(settings))
     if isinstance(split_file := recipe.data.get("split_file"), str):
         recipe = recipe.with_settings({"data.split_file": locate(split_file)})
     if type(recipe.seed) is not int:
@@ -226,7 +236,9 @@ def no_data() -> InputError:
     from ..data import DATASETS
 
     names = ", ".join(sorted(DATASETS))
-    return InputError(f"Say which images: a built-in data set ({names}), a folder of images or an .npz file.")
+    return InputError(
+        f"Say which images: a built-in data set ({names}), or a folder, archive, table or .npz file of yours."
+    )
 
 
 def locate(data: Images | None) -> str | None:
@@ -264,14 +276,17 @@ def describe_method(name: str, projectors: int | None) -> str:
 
 @contextmanager
 def fitting(batch: int, setting: str, flag: str) -> Iterator[None]:
-    """Say which setting to lower, and to what, when a labeled batch of this size does not fit into the device."""
+    """Say which setting to lower, and to what, when a labeled batch of this size does not fit into the memory."""
     try:
         yield
-    except RuntimeError as problem:
-        if type(problem).__name__ != "OutOfMemoryError":  # by name: torch is not imported before it is needed
+    except (RuntimeError, MemoryError) as problem:
+        if not out_of_memory(problem):
             raise
         fewer = max(1, batch // 2)
+        lower = f"lower {setting} from {batch} to {fewer} ({flag}{fewer})"
+        if type(problem).__name__ == "OutOfMemoryError":
+            raise InputError(f"The batch does not fit into the memory of the device: {lower}.") from None
         raise InputError(
-            f"The batch does not fit into the memory of the device: lower {setting} from {batch} to {fewer} "
-            f"({flag}{fewer})."
+            f"The memory of this machine is not enough: {lower}, choose a smaller --image-size, or leave the images on "
+            "disk with --stream."
         ) from None

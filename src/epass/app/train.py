@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,9 @@ from ..machine.launch import all_or_none, devices_asked, is_first_process, join_
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, RunFolder, load_run
-from .budget import parse_budget, steps_in, steps_planned
+from .budget import Budget, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
+from .features import embedded
 from .plan import plan_facts, result_facts
 from .request import (
     PretrainRequest,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ..training.loop import Report
 
 FIRST_ESTIMATE = 3.0  # seconds of training after which people want to know how long it takes
+RECENT = 3.0  # seconds by which the present pace is told
 
 
 @with_arguments_of(Request)
@@ -77,15 +81,27 @@ def train_one(request: Request) -> Iterator[Event]:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
     on_first_rank(lambda: check_request(asked, home, request))
-    may_leak = request.allow_leak or continues  # whoever started a run that is resumed has decided about it
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
-            sentences: list[str] = []
-            experiment = prepare(request, base, place, seconds, may_leak, sentences.append)
-            yield from map(Notice, sentences)
+            experiment = yield from prepare(request, base, place, home if continues else None)
+            budget = None if seconds is None else Budget(seconds)
+            if budget is not None:
+                experiment = with_steps(steps_in(budget.seconds, [experiment]), experiment, request, base)
+            _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
             done = steps_kept(home) if request.resume else 0
-            yield Plan("Plan", plan_facts(experiment, home.path, done))
-            yield from follow(experiment, home, request, loggers, done)
+            meant = base.data.get("name", "")
+            yield Plan("Plan", plan_facts(experiment, home.path, done, meant))
+            yield from cautions(experiment, budget)
+            while better := (yield from follow(experiment, home, request, loggers, done, budget)):
+                planned = experiment.plan.steps
+                now = f"The machine is {'faster' if better > planned else 'slower'} than when its steps were timed"
+                yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
+                experiment = with_steps(better, experiment, request, base)
+                request = replace(request, resume=False, force=True)
+                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant))
+                yield from cautions(experiment, budget)
+            if budget is not None and (sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps)):
+                yield Caution(sentence)
         if is_first_process():
             yield from finish(experiment, home)
         else:
@@ -146,77 +162,142 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
             pass
 
 
-def prepare(
-    request: Request, base: Recipe, device: str, seconds: float | None, may_leak: bool, notice: Callable[[str], None]
-) -> Experiment:
-    """The objects of the run; with a budget, one of as many steps as fit into `seconds`."""
+def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None) -> Generator[Event, None, Experiment]:
+    """The objects of a run, or of the one that `began`."""
     from ..data import open_dataset
     from ..engine.build import build, reading_settings, split_for
-    from ..engine.run import refuse_leaks
+    from ..engine.run import continued, refuse_leaks, split_record
     from ..machine.device import choose_device
 
     recipe, place = compose(request, base), choose_device(device)
+    record = b"" if began is None else split_record(began)
     with all_or_none():
         name, how = recipe.data["name"], reading_settings(recipe)
-        dataset = open_dataset(name, **how, progress=request.reading, notice=notice)
-        if not may_leak:
-            refuse_leaks(recipe, split_for(recipe, dataset))
-        experiment = build(recipe, place, dataset)
-    if seconds is not None:
-        timed = replace(request, steps=steps_in(seconds, [experiment]))
-        experiment = build(compose(timed, base), place, dataset)
-    _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
-    return experiment
+        sentences: list[str] = []
+        dataset = open_dataset(name, **how, progress=request.reading, notice=sentences.append)
+        yield from map(Notice, sentences)
+        dataset = yield from embedded(recipe, dataset, place, request.stop)
+        if began is None:
+            split = split_for(recipe, dataset)
+        else:
+            dataset, split, change = continued(recipe, began, record, dataset)
+            yield from [Notice(change)] if change else []
+        if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
+            refuse_leaks(recipe, split)
+        return build(recipe, place, dataset, split)
+
+
+def with_steps(steps: int, experiment: Experiment, request: Request, base: Recipe) -> Experiment:
+    """The same experiment, not begun, with another number of steps."""
+    from ..engine.build import build
+
+    recipe = compose(replace(request, steps=steps), base)
+    return build(recipe, experiment.device, experiment.dataset, experiment.split)
+
+
+def cautions(experiment: Experiment, budget: Budget | None) -> Iterator[Event]:
+    """What has to be said about a number of steps that time decides."""
+    plan = experiment.plan
+    labels = len(experiment.split.labeled)
+    if budget is not None and (few := too_few(plan.steps, labels, plan.labeled_batch, budget.seconds)):
+        yield Caution(few)
 
 
 def follow(
-    experiment: Experiment, home: RunFolder, request: Request, loggers: Sequence[Logger], done: int
-) -> Iterator[Event]:
-    """Train, and say how it goes and how long it takes."""
+    experiment: Experiment,
+    home: RunFolder,
+    request: Request,
+    loggers: Sequence[Logger],
+    done: int,
+    budget: Budget | None,
+) -> Generator[Event, None, int]:
+    """Train, and say how it goes and how long it takes.
+
+    Within a `budget` the number of steps is judged by the first part of the run: returns another one to start over
+    with, if that is better, or 0 at the end. Loggers hear of a run when it is settled.
+    """
     from ..engine.run import train_steps
     from ..training.window import NotFiniteError
 
     resume, force, command, stop = request.resume, request.force, request.command, request.stop
     listening, settings = loggers if is_first_process() else (), experiment.recipe.flat()
-    clock, waiting = Clock(done, experiment.plan.steps), True
+    clock = Clock(done, experiment.plan.steps, experiment.device.type == "cpu")
+    early: list[Report | None] = []
     try:
         training = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
         with closing(training) as steps:
-            for report in logged(steps, listening, home.path, settings):
-                left = clock.tick(report)
-                # the host runs ahead of a GPU, whose time only a report can tell
-                known = experiment.device.type == "cpu" and clock.spent > FIRST_ESTIMATE
-                if waiting and clock.step < clock.steps and (known or report is not None):
-                    waiting = False
-                    yield Progress(clock.step, clock.steps, seconds_left=left)
-                    yield Notice(f"About {duration(max(1.0, clock.spent + left))}.")
-                if report is not None:
-                    yield Progress(report.step, clock.steps, report.values, left)
+            if budget is not None and (better := (yield from judge(budget, clock, steps, early))):
+                return better
+            for number, report in enumerate(logged(chain(early, steps), listening, home.path, settings)):
+                if number >= len(early):
+                    yield from clock.tick(report)
+        return 0
     except NotFiniteError as problem:
         raise RunError(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.") from None
+
+
+def judge(
+    budget: Budget, clock: Clock, steps: Iterator[Report | None], made: list[Report | None]
+) -> Generator[Event, None, int]:
+    """Make the first part of a run, and say whether another number of steps would be better: 0 if not."""
+    from ..machine.distributed import first_rank_says, of_first_rank
+
+    for report in steps:
+        made.append(report)
+        yield from clock.tick(report)
+        if clock.knows and clock.step < clock.steps and (better := int(of_first_rank(budget.better_steps(clock)))):
+            return better
+        if first_rank_says(lambda: budget.settled):
+            break
+    return 0
 
 
 class Clock:
     """The time that a run still takes, told by the steps of this process, which may start anywhere."""
 
-    def __init__(self, done: int, steps: int) -> None:
+    def __init__(self, done: int, steps: int, exact: bool) -> None:
         self.step, self.steps = done, steps
+        self.exact = exact  # the host does not run ahead of the device, whose time only a report can tell
         self.began = self.since = time.perf_counter()
         self.made = 0  # steps since `since`
+        self.pace = 0.0  # seconds per step
+        self.marks = deque([(self.since, done)])  # when so many steps were done, of late
+        self.knows = False  # how far the device is
+        self.waiting = True  # for the first estimate
 
     @property
     def spent(self) -> float:
         return time.perf_counter() - self.began
 
-    def tick(self, report: Report | None) -> float:
-        """A step was made: the seconds that are left."""
+    @property
+    def left(self) -> float:
+        return (self.steps - self.step) * self.pace
+
+    @property
+    def recent_pace(self) -> float:
+        """Seconds per step of late."""
+        (then, before), (now, step) = self.marks[0], self.marks[-1]
+        return (now - then) / (step - before)
+
+    def tick(self, report: Report | None) -> Iterator[Event]:
+        """A step was made: what there is to say."""
         self.step = self.step + 1 if report is None else report.step
         self.made += 1
+        self.knows = self.exact or report is not None
         now = time.perf_counter()
-        pace = (now - self.since) / self.made
+        self.pace = (now - self.since) / self.made
+        self.marks.append((now, self.step))
+        while len(self.marks) > 3 and now - self.marks[1][0] > RECENT:
+            self.marks.popleft()
         if self.since == self.began:  # the first step takes longer than any other: the next estimates leave it out
             self.since, self.made = now, 0
-        return (self.steps - self.step) * pace
+        known = report is not None or (self.exact and self.spent > FIRST_ESTIMATE)
+        if self.waiting and self.step < self.steps and known:
+            self.waiting = False
+            yield Progress(self.step, self.steps, seconds_left=self.left)
+            yield Notice(f"About {duration(max(1.0, self.spent + self.left))}.")
+        if report is not None:
+            yield Progress(report.step, self.steps, report.values, self.left)
 
 
 def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
@@ -230,7 +311,7 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
     page = write_page(home.path / "report.html", [finished], title=title)
     for warning in warnings_of(group_runs([finished])):
         yield Caution(warning)
-    following = ["evaluate", str(home.path), *trust_flags()]
+    following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if (home.path / PRETRAINED).exists():
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
     yield Result(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -14,18 +15,20 @@ from ..app.check import check
 from ..app.compare import compare
 from ..app.demo import demo
 from ..app.download import download
+from ..app.embed import embed
 from ..app.evaluate import evaluate
 from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
 from ..app.report import report
 from ..app.reproduce import ABLATIONS, BENCHMARKS, SKIPPING, parameters, reproduce
 from ..app.train import pretrain, train
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, out_of_memory
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
 from .devices import on_devices
 from .examples import examples
 from .expose import expose
+from .mistakes import Command, Group
 from .screen import complain
 
 EXAMPLES = """[bold]Examples[/]
@@ -66,34 +69,39 @@ run and OUT/comparison.json for programs, and for each run an ordinary run
 folder OUT/METHOD-SEED. Stop it whenever you like: the same command
 goes on where it was."""
 
-tables = typer.Typer(no_args_is_help=True, help="Fill a table of the paper: its numbers, ours, and the difference.")
-tables.command()(expose(parameters))
+tables = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Fill a table of the paper: its numbers, ours, and the difference."
+)
+filling = partial(tables.command, cls=Command)
+filling()(expose(parameters))
 for table, summary in ABLATIONS.items():
-    tables.command(table)(expose(reproduce, summary, table=table, root="data"))  # the data set is always named
+    filling(table)(expose(reproduce, summary, table=table, root="data"))  # the data set is always named
 for table, summary in BENCHMARKS.items():
-    tables.command(table)(expose(reproduce, f"{summary}\n\n{SKIPPING}", table=table))
+    filling(table)(expose(reproduce, f"{summary}\n\n{SKIPPING}", table=table))
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel="Work")(expose(demo))
-app.command(rich_help_panel="Work", epilog=examples("check"))(expose(check))
-app.command(rich_help_panel="Work")(on_devices(expose(train)))
-app.command(rich_help_panel="Work")(on_devices(expose(pretrain)))
-app.command(rich_help_panel="Work", epilog=COMPARISONS)(expose(compare))
+work = partial(app.command, cls=Command, rich_help_panel="Work")
+work()(expose(demo))
+work(epilog=examples("check"))(expose(check))
+work()(expose(embed))
+work()(on_devices(expose(train)))
+work()(on_devices(expose(pretrain)))
+work(epilog=COMPARISONS)(expose(compare))
 app.add_typer(tables, name="reproduce", rich_help_panel="Work")
-app.command(rich_help_panel="Work")(expose(evaluate))
-app.command(rich_help_panel="Work", epilog=examples("predict"))(expose(predict))
-app.command(rich_help_panel="Work", epilog=examples("report"))(expose(report))
-app.command(rich_help_panel="Work", epilog=examples("bench"))(expose(bench))
-app.command(rich_help_panel="Work", epilog=examples("download"))(expose(download))
+work()(expose(evaluate))
+work(epilog=examples("predict"))(expose(predict))
+work(epilog=examples("report"))(expose(report))
+work(epilog=examples("bench"))(expose(bench))
+work(epilog=examples("download"))(expose(download))
 for listing in (methods, networks, datasets, recipes):
-    app.command(rich_help_panel="What there is")(expose(listing))
+    app.command(cls=Command, rich_help_panel="What there is")(expose(listing))
 
 
 def show_version(asked: bool) -> None:
@@ -118,7 +126,7 @@ def main() -> None:
     with exiting_at_once(), warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
-            app()
+            app(prog_name="epass")
         except InputError as problem:
             if is_first_process() or has_joined():  # before they meet, all see the same mistake
                 complain(str(problem))
@@ -126,6 +134,11 @@ def main() -> None:
         except RunError as problem:
             if is_first_process():
                 complain(str(problem))
+            sys.exit(1)
+        except (MemoryError, RuntimeError) as problem:
+            if not out_of_memory(problem):
+                raise
+            complain("There is not enough memory for this: end other programs, or ask for smaller or fewer images.")
             sys.exit(1)
         except OSError as problem:  # a full disk, a folder that may not be written
             if problem.filename is None or problem.strerror is None:

@@ -49,6 +49,8 @@ def as_option(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
     help_text = f"{flag.help} [dim]\\[default: {flag.default}][/]" if flag.default else flag.help
     panel = {"rich_help_panel": flag.panel} if flag.panel else {}
     shown: dict[str, Any] = {"help": help_text, "metavar": flag.metavar or None, "min": flag.least, **panel}
+    if names := flag.names:
+        shown["autocompletion"] = lambda incomplete: [name for name in names() if name.startswith(incomplete)]
     if parameter.kind is not parameter.KEYWORD_ONLY:
         told: Any = typer.Argument(**shown)
     elif flag.name or parameter.default is False:  # nobody needs --no-stream

@@ -23,6 +23,8 @@ from rich.text import Text
 
 from ..app.events import Progress
 from ..app.words import file_size, percent
+from ..untrusted import printable
+from .screen import plain
 
 
 class Watch:
@@ -96,7 +98,7 @@ class ManyRuns:
     """A bar over the steps of all runs and, where several devices train, one for the run of each."""
 
     def __init__(self, console: Console) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.percentage:.0f} %")
+        columns = TextColumn("{task.description}", markup=False), BarColumn(None), TextColumn("{task.percentage:.0f} %")
         self.bar = Bar(*columns, TimeElapsedColumn(), console=console, transient=True)
         self.all = self.bar.add_task("training")
         self.runs: dict[str, Progress] = {}
@@ -110,7 +112,7 @@ class ManyRuns:
         if event.place:
             if event.place not in self.places:
                 self.places[event.place] = self.bar.add_task("")
-            text = f"{event.place}: {event.run}"
+            text = printable(f"{event.place}: {event.run}")
             self.bar.update(self.places[event.place], description=text, completed=event.step, total=event.steps)
 
     def stop(self) -> None:
@@ -145,18 +147,24 @@ def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], N
 
         def write(file: str, done: int, total: int | None) -> None:
             if done == total:
-                console.print(Text(f"{file}  {file_size(done)}"), soft_wrap=True)
+                console.print(plain(f"{file}  {file_size(done)}"), soft_wrap=True)
 
         yield write
         return
 
     tasks: dict[str, TaskID] = {}
-    columns = TextColumn("{task.description}"), BarColumn(None), DownloadColumn(), TransferSpeedColumn(), "ETA"
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(None),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        "ETA",
+    )
     with Bar(*columns, TimeRemainingColumn(), console=console) as bar:
 
         def draw(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
-                tasks[file] = bar.add_task(file)
+                tasks[file] = bar.add_task(printable(file))
             bar.update(tasks[file], completed=done, total=total)
 
         yield draw

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..machine.launch import is_first_process
@@ -25,6 +25,11 @@ def screen() -> Console:
     return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)
 
 
+def plain(text: str, style: str = "") -> Text:
+    """Text as a terminal may get it: whatever names it holds, it obeys none of them."""
+    return Text(printable(text), style)
+
+
 def complain(sentence: str, kind: str = "Error") -> None:
     """One plain line on standard error."""
     line = printable(" ".join(sentence.splitlines()))
@@ -35,9 +40,9 @@ def complain(sentence: str, kind: str = "Error") -> None:
 def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:
     """A heading and aligned lines."""
     width = max(map(len, facts))
-    console.print(Text(printable(title), "bold"))
+    console.print(plain(title, "bold"))
     for name, value in facts.items():
-        console.print(Text.assemble((f"  {printable(name):<{width}}  ", "cyan"), printable(value)), soft_wrap=True)
+        console.print(Text.assemble(plain(f"  {name:<{width}}  ", "cyan"), plain(value)), soft_wrap=True)
     console.print()
 
 
@@ -45,10 +50,13 @@ def show_table(
     console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], *, several_lines: bool = False
 ) -> None:
     """Columns without lines around them; cells have `several_lines` only where no stranger wrote them."""
-    table = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    text = Text if several_lines else plain
+    table = Table(
+        *map(Column, map(plain, columns)), box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold"
+    )
     for row in rows:
-        first, *others = row if several_lines else map(printable, row)
-        table.add_row(Text(first, "cyan"), *map(Text, others))
+        first, *others = row
+        table.add_row(text(first, "cyan"), *map(text, others))
     console.print(table)
 
 

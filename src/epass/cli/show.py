@@ -11,14 +11,12 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from ..app.events import Caution, Event, Notice, Plan, Progress, Result, Section, Table, Work
 from ..machine.launch import is_first_process
 from ..machine.signals import exit_code, stop_signals
-from ..untrusted import printable
 from .progress import Watch, downloading, reading
-from .screen import complain, screen, show_facts, show_json, show_table
+from .screen import complain, plain, screen, show_facts, show_json, show_table
 
 # what a function may want from whoever shows its events
 OFFERED: dict[str, Callable[[Console], Any]] = {
@@ -92,7 +90,9 @@ def show_event(console: Console, event: Event) -> None:
     if isinstance(event, Plan):
         show_facts(console, event.title, event.facts)
     elif isinstance(event, Notice):
-        console.print(Text(f"  {event.sentence}" if event.run else event.sentence), soft_wrap=True)
+        if event.apart:
+            console.print()
+        console.print(plain(f"  {event.sentence}" if event.run else event.sentence), soft_wrap=True)
     elif isinstance(event, Section):
         show_section(console, event)
     elif isinstance(event, Table):
@@ -109,9 +109,9 @@ def show_section(console: Console, section: Section, indent: str = "  ") -> None
         show_facts(console, section.title, section.facts)
         return
     in_file = not console.is_terminal  # which does not break sentences, while a terminal does, between words
-    console.print(Text(printable(section.title), "bold"), soft_wrap=in_file)
+    console.print(plain(section.title, "bold"), soft_wrap=in_file)
     for line in section.lines:
-        console.print(Text(printable(f"{indent}{line}")), soft_wrap=in_file or bool(indent))
+        console.print(plain(f"{indent}{line}"), soft_wrap=in_file or bool(indent))
     console.print()
 
 
@@ -120,6 +120,6 @@ def show_result(console: Console, result: Result) -> None:
     if result.facts:
         show_facts(console, result.title, result.facts)
     if result.following:
-        console.print(f"Next: {result.following}", markup=False, soft_wrap=True)
+        console.print(plain(f"Next: {result.following}"), soft_wrap=True)
     if result.complaint:
         complain(result.complaint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import isclass
 from pathlib import Path
 
-from ..errors import InputError, unknown
+from ..errors import InputError, nearest, unknown
 from ..extensions import Kind, is_code, load, takes
 from .dataset import Dataset, Normalization
 from .images import Images, ImageSource, concatenate
@@ -19,7 +19,7 @@ from .read.decode import ProgressCallback
 from .read.digits import open_digits
 from .read.folder import list_folder
 from .read.formats import FORMATS, Format, closest, recognize
-from .read.found import Chunk, FoundImages, find_images
+from .read.found import Chunk, FoundImages, find_images, find_named
 from .read.huggingface import from_huggingface
 from .read.listing import Listing, nothing_at
 from .read.peek import typical_side
@@ -28,8 +28,9 @@ from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
 from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
+from .split.recorded import find_recorded
 from .split.split_file import Positions, split_text
-from .split.splits import Protocol, Split, divide
+from .split.splits import Protocol, Split, cut, cut_test, divide
 from .stream.disk import StreamedImages, Streaming
 from .stream.feed import Feed, Selection, render
 from .stream.lookahead import Lookahead
@@ -63,8 +64,12 @@ __all__ = [
     "balanced_split",
     "closest",
     "concatenate",
+    "cut",
+    "cut_test",
     "divide",
     "find_images",
+    "find_named",
+    "find_recorded",
     "from_arrays",
     "from_huggingface",
     "long_tailed_counts",
@@ -161,7 +166,9 @@ def open_dataset(
         raise nothing_at(path)
     if any(name_or_path == entry.name for entry in FORMATS):
         raise InputError(f"'{name_or_path}' is not built in: give the path of its original files (see epass datasets).")
-    raise unknown("data set, folder or file", name_or_path, DATASETS)
+    if nearest(name_or_path, DATASETS):
+        raise unknown("data set, folder or file", name_or_path, DATASETS)
+    raise nothing_at(name_or_path)
 
 
 def side_of_photos(name_or_path: str, *, path_column: str | None = None) -> int | None:

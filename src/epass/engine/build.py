@@ -31,8 +31,8 @@ from ..features import drained, embed_dataset, make_extractor
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
-from ..methods import METHODS
-from ..networks import Classifier, find_network, start_from
+from ..methods import METHODS, WRAPPERS
+from ..networks import NETWORKS, Classifier, find_network, start_from
 from ..parts.projector import ProjectorEnsemble
 from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
@@ -63,6 +63,20 @@ def data_schema() -> dict[str, inspect.Parameter]:
     name = inspect.signature(open_dataset).parameters["name_or_path"].replace(name="name", annotation=str)
     reading = {key: arguments(open_dataset)[key] for key in READING}
     return {"name": name, **reading, "order": arguments(Feed)["order"], **arguments(Protocol)}
+
+
+def setting_names() -> list[str]:
+    """The dotted name of everything that a recipe can set, whatever its method, wrapper and network of ours."""
+    tables = {
+        "data": [data_schema()],
+        "plan": [arguments(Plan)],
+        "augment": [arguments(make_policies)],
+        "net": [arguments(start_from), *map(arguments, NETWORKS.values())],
+        "projector": [arguments(ProjectorEnsemble)],
+        "method": map(arguments, METHODS.values()),
+        "wrapper": map(arguments, WRAPPERS.values()),
+    }
+    return list(dict.fromkeys(f"{name}.{key}" for name, schemas in tables.items() for keys in schemas for key in keys))
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -167,16 +181,15 @@ class Experiment:
         return overlap.step, overlap.feed
 
 
-def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Experiment:
-    """Objects from a recipe. A `dataset` that is already open is not read again."""
+def build(
+    recipe: Recipe, device: torch.device, dataset: Dataset | None = None, split: Split | None = None
+) -> Experiment:
+    """Objects from a recipe. A `dataset` that is already open is not read again, nor a `split` of it drawn."""
     check_recipe(recipe)
     plan = Plan(**recipe.plan)
     use_scores(plan.scores)
-    if dataset is None:
-        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
-    if recipe.features is not None:
-        dataset = drained(embed_dataset(dataset, recipe.features, device))
-    split = split_for(recipe, dataset)
+    dataset = open_examples(recipe, device, dataset)
+    split = split or split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),
         num_labeled=len(split.labeled),
@@ -223,6 +236,15 @@ def build(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) 
             device=home,
         ),
     )
+
+
+def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Dataset:
+    """What a recipe learns from: images, which may be open already, or the features of them."""
+    if dataset is None:
+        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+    if recipe.features is None:
+        return dataset
+    return drained(embed_dataset(dataset, recipe.features, device))
 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..augment import normalize
-from ..data import ImageSource, Split
+from ..data import ImageSource
 from ..data.dataset import Scale
-from ..evaluation.baselines import BASELINES
 from ..machine.distributed import alone, gather_rows, own_rows
 from ..networks import Prediction
 from .models import answer_by_nearest_mean
@@ -42,12 +40,3 @@ def answering_network(experiment: Experiment) -> nn.Module:
         net, labeled = copy.deepcopy(net), experiment.split.labeled
         answer_by_nearest_mean(net, infer(net, labeled, experiment.dataset, experiment.device).features, labeled.labels)
     return net
-
-
-def baseline(name: str, split: Split, scale: Scale) -> NDArray[Any]:
-    """What one of `BASELINES` says about the test vectors of a split: probabilities (N, C)."""
-    mean, std = torch.tensor(scale.mean), torch.tensor(scale.std)
-    labeled, unlabeled, test = (
-        normalize(source.pixels, mean, std).numpy() for source in (split.labeled, split.unlabeled, split.test)
-    )
-    return BASELINES[name](labeled, split.labeled.labels.numpy(), unlabeled, test)

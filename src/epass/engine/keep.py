@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..data import find_named
+from ..errors import InputError
 from ..parts.projector import ProjectorEnsemble
 from ..runs import Embeddings
 from .build import Experiment
@@ -15,7 +17,7 @@ from .infer import infer
 MOST_IMAGES = 2_000
 MOST_BYTES = 9_000_000  # of the file, for features that are wide
 MOST_MISTAKES = 24
-SIDE, MISTAKE_SIDE = 32, 96  # pixels of the longer side of a thumbnail, at most
+SIDE, MISTAKE_SIDE = 48, 192  # pixels of the longer side of a thumbnail, at most
 
 
 def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> Embeddings:
@@ -36,8 +38,23 @@ def see_test_images(experiment: Experiment, net: nn.Module, logits: Tensor) -> E
         embedding=None if embedding is None else _half(embedding.cpu()[kept]),
         thumbnails=small[kept].numpy(),
         mistakes=mistakes.numpy(),
-        mistake_thumbnails=thumbnails(test.look(mistakes), MISTAKE_SIDE).numpy(),
+        mistake_thumbnails=photos(experiment, mistakes).numpy(),
     )
+
+
+def photos(experiment: Experiment, index: Tensor) -> Tensor:
+    """Test images as a person wants to see them: out of their files, which are larger than what the network takes."""
+    split, dataset = experiment.split, experiment.dataset
+    small = thumbnails(split.test.look(index), MISTAKE_SIDE)
+    names = dataset.test_names if dataset.test is not None else dataset.train_names
+    if not names or not len(index):
+        return small
+    wanted = [names[place] for place in split.positions.test[index].tolist()]
+    try:
+        (chunk,) = find_named(experiment.recipe.data["name"], wanted).chunks(MISTAKE_SIDE, channels=3)
+    except (InputError, OSError):  # the files are no longer there, or their names are those of arrays
+        return small
+    return chunk.images.pixels if len(chunk.positions) == len(index) else small
 
 
 def projector_of(experiment: Experiment) -> ProjectorEnsemble | None:

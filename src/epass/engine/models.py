@@ -235,3 +235,6 @@ def _check_shapes(net: nn.Module, weights: Mapping[str, Tensor], file: Path) -> 
     odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if odd:
         raise InputError(f"'{file}' is not what {MODEL} describes, '{odd[0]}' differs: copy both again.")
+    infinite = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    if infinite:
+        raise InputError(f"'{file}' is damaged: it holds numbers that are not finite in '{infinite[0]}'.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -14,22 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from ..checking import leaks
-from ..data import Dataset, Split, concatenate, split_text
+from ..data import Dataset, Split, concatenate, cut, find_recorded, split_text
 from ..errors import InputError
-from ..evaluation import open_set_accuracy, score
+from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
-from ..machine.distributed import alone, first_rank_says, of_first_rank, on_first_rank, rank
+from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
-from ..runs import PRETRAINED, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
 from ..training.sharing import share_start
 from ..training.window import NotFiniteError, Window
 from ..training.writer import Writer
-from .build import Experiment, build
+from ..untrusted import LARGEST_JSON, read_limited
+from .build import Experiment, build, open_examples, split_for
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
+
+NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 
 def run(
@@ -59,8 +63,15 @@ def run(
     """
     recipe = with_located_code(recipe)
     place = choose_device(device) if isinstance(device, str) else device
-    experiment, home = build(recipe, place, dataset), RunFolder(folder)
+    home, split = RunFolder(folder), None
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
+    if decided:
+        on_first_rank(lambda: check_same(recipe, home))
+        dataset = open_examples(recipe, place, dataset)
+        dataset, split, change = continued(recipe, home, split_record(home), dataset)
+        if change:
+            warnings.warn(change, stacklevel=2)
+    experiment = build(recipe, place, dataset, split)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
     with closing(experiment.feed), closing(steps):
         if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
@@ -218,6 +229,28 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 
 
+def split_record(home: RunFolder) -> bytes:
+    """The split file of a run, on all ranks; empty if an old version wrote none."""
+    path, content = home.path / SPLIT, [b" "]
+    if not of_first_rank(path.is_file()):
+        return b""
+
+    def read() -> None:
+        content[0] = read_limited(path, LARGEST_JSON) or content[0]
+
+    on_first_rank(read)
+    return bytes_of_first_rank(content[0])
+
+
+def continued(recipe: Recipe, home: RunFolder, record: bytes, dataset: Dataset) -> tuple[Dataset, Split, str]:
+    """The data and the split that a run began with, and what has to be said of changes since, if anything."""
+    if not record:
+        return dataset, split_for(recipe, dataset), NOT_RECORDED
+    found = find_recorded(record, home.path / SPLIT, dataset)
+    change = f"{found.change}: it goes on with its own." if found.change else ""
+    return found.dataset, cut(found.dataset, found.positions), change
+
+
 def finish(experiment: Experiment, home: RunFolder) -> None:
     """Write what people keep: weights, model card data, predictions, results."""
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
@@ -251,8 +284,10 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     )
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
-    rows = home.metrics()
-    tested = [row for row in rows if row.get("test_error") is not None]
+    rows, wanted = home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
+    tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
+    if not tested:  # each run tests after its last step: somebody took the rows away
+        raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(tested, key=lambda row: row["test_error"])
     results = {
         "steps": experiment.plan.steps,
@@ -262,6 +297,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         "held_out": experiment.split.held_out,
         "last": score(logits, test.labels),
         "best_on_test": {"step": best["step"], "error": best["test_error"]},
+        "alarms": find_alarms(logits, test.labels),
     }
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])

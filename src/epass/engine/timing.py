@@ -7,7 +7,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,9 @@ from ..training.step import make_step
 from ..training.window import Window
 from .build import Experiment
 
+STEADY_STEPS, STEADY_SECONDS = 12, 2.0  # that are tried at least: a neighbor's work comes and goes in a second
+STEADY = 0.1  # relative difference
+
 Work = Callable[[int], object]  # what is timed, given the number of a step
 
 
@@ -43,7 +46,7 @@ def noise(*, images: int, classes: int, channels: int = 3, image_size: int = 32,
 
 
 def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
-    """Try a few steps, put everything back, and say how long one takes.
+    """Try steps until they take the same time for a while, put everything back, and say how long one takes.
 
     Only for a time budget, which has to become a number of steps before the first one: whoever estimates how long a
     run still takes counts its real steps.
@@ -51,12 +54,20 @@ def seconds_per_step(experiment: Experiment, patience: float = 5.0) -> float:
     seconds: list[float] = []
     with kept(list(experiment.progress.tensors().values())):
         step, feed = experiment.pipeline
-        while len(seconds) < 12 and sum(seconds) < patience:
+        while not seconds or (sum(seconds) < patience and not is_steady(seconds)):
             started = time.perf_counter()
             outcome = step(feed(len(seconds)))
             outcome.loss.item()
             seconds.append(largest_over_ranks(time.perf_counter() - started))  # all stop trying after the same step
-    return sorted(seconds)[len(seconds) // 2]
+    return statistics.fmean(seconds[len(seconds) // 2 :])  # the first ones are slower than any other
+
+
+def is_steady(seconds: Sequence[float]) -> bool:
+    """Whether the last half of some steps, and the half of it before its end, took about the same time."""
+    half, quarter = seconds[len(seconds) // 2 :], seconds[len(seconds) * 3 // 4 :]
+    if len(seconds) < STEADY_STEPS or sum(seconds) < STEADY_SECONDS:
+        return False
+    return abs(statistics.fmean(half) / statistics.fmean(quarter) - 1) < STEADY
 
 
 def measure(

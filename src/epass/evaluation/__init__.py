@@ -1,5 +1,6 @@
 """How good are these logits? Pure functions of (logits, labels), and of what they say about two models."""
 
+from .alarms import find_alarms
 from .bootstrap import paired_interval
 from .calibration import Reliability, bin_by_confidence, reliability
 from .confusion import confusion
@@ -19,6 +20,7 @@ __all__ = [
     "bin_by_confidence",
     "confusion",
     "cross_fit_temperature",
+    "find_alarms",
     "fit_temperature",
     "open_set_accuracy",
     "paired_interval",

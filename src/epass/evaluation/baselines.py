@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +48,18 @@ def label_spreading(labeled: Floats, labels: Labels, unlabeled: Floats, asked: F
     return _never_zero(np.nan_to_num(found, nan=1 / found.shape[1]))
 
 
-BASELINES: dict[str, Callable[[Floats, Labels, Floats, Floats], Floats]] = {
-    "logistic regression": logistic_regression,
-    "nearest neighbors": nearest_neighbors,
-    "label spreading": label_spreading,
+class Baseline(NamedTuple):
+    """A classifier of vectors that needs no training loop."""
+
+    display_name: str
+    answer: Callable[[Floats, Labels, Floats, Floats], Floats]
+    labels_only: bool  # it learns nothing from unlabeled vectors
+
+
+BASELINES = {
+    "logistic_regression": Baseline("logistic regression", logistic_regression, labels_only=True),
+    "nearest_neighbors": Baseline("nearest neighbors", nearest_neighbors, labels_only=True),
+    "label_spreading": Baseline("label spreading", label_spreading, labels_only=False),
 }
 
 

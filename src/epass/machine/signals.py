@@ -70,6 +70,23 @@ def stop_signals() -> Iterator[Stop]:
 
 
 @contextmanager
+def polite_ends() -> Iterator[None]:
+    """Let SIGTERM be an exception, as Ctrl-C is, unless whoever started us has it handled or switched off."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
 def stopped_with(sentence: str) -> Iterator[None]:
     """Let an interruption say how to go on."""
     try:

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import one_of
-from ..machine.distributed import gather_rows, mean_over_ranks, rank, world_size
+from ..machine.distributed import mean_over_ranks
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment
+from ..parts.graph import agreement, edge_loss
 from ..parts.labels import consistency, one_hot
 from ..parts.memory import Queue
 from ..parts.projector import ProjectorEnsemble
@@ -26,7 +27,8 @@ class CoMatch(Method):
     """Class probabilities and embeddings, co-trained through a graph. With `size=3` projectors it is CoMatch + EPASS.
 
     Smoothing starts after `warmup_steps` "and" after `queue_batches` steps, as published; with "or" the earlier one
-    suffices. `queue_overrun="skip"` repeats the published ring, which drops rows at its end.
+    suffices. `queue_overrun="skip"` repeats the published ring, which drops rows at its end. `graph="paper"` is that of
+    the EPASS paper's equations: who resembles the same remembered images, against the first strong views alone.
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong", "strong"))
@@ -50,10 +52,12 @@ class CoMatch(Method):
         queue_overrun: Literal["wrap", "skip"] = "wrap",
         warmup_steps: int = 1024,
         smooth_after: Literal["and", "or"] = "and",
+        graph: Literal["code", "paper"] = "code",
     ) -> None:
         super().__init__(net)
         one_of("smooth_after", smooth_after, ("and", "or"))
-        self.projector = projector
+        one_of("graph", graph, ("code", "paper"))
+        self.projector, self.graph = projector, graph
         self.threshold, self.edge_threshold = threshold, edge_threshold
         self.temperature, self.smoothing = temperature, smoothing
         self.unlabeled_weight, self.contrast_weight = unlabeled_weight, contrast_weight
@@ -73,12 +77,12 @@ class CoMatch(Method):
             probs = on_weak.logits.softmax(1)
             mean_probs = mean_over_ranks(probs.mean(0))
             aligned = self.alignment(probs, mean_probs)
-            target = self.smooth(aligned, z_weak, batch.step)
+            near = (z_weak @ self.seen["embedding"].T / self.temperature).softmax(1)
+            target = self.smooth(aligned, near, batch.step)
             mask = confident(target, self.threshold)
-            edges = self.graph(target)  # (U, all U)
+            edges = agreement(near if self.graph == "paper" else target, self.edge_threshold)  # (U, all U)
 
-        similarity = (z_strong @ gather_rows(z_other).T / self.temperature).softmax(1)
-        contrast = -(edges * (similarity + 1e-7).log()).sum(1).mean()
+        contrast = edge_loss(edges, z_strong, z_other, self.temperature, within=self.graph == "paper")
         return Outcome(
             losses={
                 "labeled": F.cross_entropy(on_x.logits, batch.labels),
@@ -98,20 +102,11 @@ class CoMatch(Method):
             features=Features(on_x.features, on_weak.features, on_strong.features),
         )
 
-    def smooth(self, probs: Tensor, embedding: Tensor, step: Tensor) -> Tensor:
+    def smooth(self, probs: Tensor, near: Tensor, step: Tensor) -> Tensor:
         """Mix `probs` with those of the nearest remembered samples, once the memory is worth asking."""
-        affinity = (embedding @ self.seen["embedding"].T / self.temperature).softmax(1)
-        mixed = self.smoothing * probs + (1 - self.smoothing) * affinity @ self.seen["probs"]
+        mixed = self.smoothing * probs + (1 - self.smoothing) * near @ self.seen["probs"]
         warm, filled = step >= self.warmup_steps, step > self.queue_batches
         return torch.where(warm & filled if self.smooth_after == "and" else warm | filled, mixed, probs)
-
-    def graph(self, target: Tensor) -> Tensor:
-        """Who should be similar to whom: agreement of pseudo-labels, own pair always, weak edges cut, rows sum to 1."""
-        edges = target @ gather_rows(target).T
-        own = torch.arange(rank(), edges.shape[1], world_size(), device=edges.device)  # my rows in the global batch
-        edges = torch.where(own[:, None] == torch.arange(edges.shape[1], device=edges.device), 1.0, edges)
-        edges = torch.where(edges >= self.edge_threshold, edges, 0.0)
-        return edges / edges.sum(1, keepdim=True)
 
     @torch.no_grad()
     def update(self, memory: dict[str, Tensor]) -> None:

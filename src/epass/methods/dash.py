@@ -6,12 +6,13 @@ Train on the labels first; then use the unlabeled images whose loss is below a t
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, one_of
 from ..machine.distributed import mean_over_ranks
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
@@ -21,8 +22,9 @@ from ..parts.labels import consistency, one_hot
 class Dash(Method):
     """Soft pseudo-labels while the threshold shrinks, hard ones once it has reached `lowest_loss`.
 
-    The threshold starts at the mean loss of the labeled images in the last pass over them in the warm-up. A number as
-    `initial_loss` fixes it instead; ln C, the loss of a network that knows nothing, is close to the published behavior.
+    The threshold starts at the labeled loss of the first step, that of a network that knows nothing: about ln C. With
+    `initial_loss="trained"` it is the mean over the last pass over the labeled images in the warm-up. That is near zero
+    where a few labels were learned by heart, and the threshold is then the lowest one at once. A number fixes it.
     """
 
     views = Views(labeled=("weak",), unlabeled=("weak", "strong"))
@@ -36,7 +38,7 @@ class Dash(Method):
         temperature: float = 0.5,
         unlabeled_weight: float = 1.0,
         warmup_steps: int = 2048,
-        initial_loss: float | None = None,
+        initial_loss: float | Literal["untrained", "trained"] = "untrained",
         slack: float = 1.0001,
         decay: float = 1.27,
         decay_steps: int = 10240,
@@ -48,8 +50,10 @@ class Dash(Method):
         self.temperature, self.unlabeled_weight = temperature, unlabeled_weight
         self.warmup_steps, self.initial_loss = warmup_steps, initial_loss
         self.slack, self.decay, self.decay_steps, self.lowest_loss = slack, decay, decay_steps, lowest_loss
-        # The steps at the end of the warm-up in which every labeled image is seen about once.
-        self.measured_steps = max(1, min(warmup_steps, math.ceil(problem.num_labeled / problem.labeled_batch)))
+        if isinstance(initial_loss, str):
+            one_of("initial_loss", initial_loss, ("untrained", "trained"))
+        one_pass = max(1, min(warmup_steps, math.ceil(problem.num_labeled / problem.labeled_batch)))
+        self.measured = range(warmup_steps - one_pass, warmup_steps) if initial_loss == "trained" else range(1)
         self.register_buffer("labeled_loss", torch.zeros(()))  # grows to the mean over the measured steps
 
     def forward(self, batch: Batch) -> Outcome:
@@ -64,8 +68,8 @@ class Dash(Method):
             target = torch.where(threshold <= self.lowest_loss, hard, soft)
             small = F.cross_entropy(on_weak.logits, target, reduction="none") <= threshold
             mask = (small & warm).float()
-            measured = ~warm & (batch.step >= self.warmup_steps - self.measured_steps)
-            share = torch.where(measured, mean_over_ranks(labeled.detach()) / self.measured_steps, 0.0)
+            measured = (batch.step >= self.measured.start) & (batch.step < self.measured.stop)
+            share = torch.where(measured, mean_over_ranks(labeled.detach()) / len(self.measured), 0.0)
 
         return Outcome(
             losses={
@@ -79,8 +83,8 @@ class Dash(Method):
         )
 
     def loss_threshold(self, step: Tensor) -> Tensor:
-        """What the loss on a weak view may be; without a warm-up nothing was measured, and it is the lowest one."""
-        start = self.labeled_loss if self.initial_loss is None else self.initial_loss
+        """What the loss on a weak view may be: the lowest one as long as nothing was measured."""
+        start = self.labeled_loss if isinstance(self.initial_loss, str) else self.initial_loss
         times = (step - self.warmup_steps).clamp(min=0) // max(self.decay_steps, 1)
         return (self.slack * start * self.decay ** -times.float()).clamp(min=self.lowest_loss)
 

@@ -1,4 +1,4 @@
-"""Graphs of embeddings: nodes are images with class probabilities, edges are similarities."""
+"""Graphs of images: nodes have embeddings and class probabilities, edges are similarities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, one_of
-from ..machine.distributed import mean_over_ranks
+from ..machine.distributed import gather_rows, mean_over_ranks, rank, world_size
 from .labels import one_hot
 from .memory import Queue
 
 NO_EDGE = -1e9  # a similarity that softmax makes 0; finite, so that 0 times its logarithm is 0 as well
+
+
+def agreement(rows: Tensor, threshold: float) -> Tensor:
+    """(N, all N): who should be similar to whom. Dot products of `rows`, weak ones cut; own pair always; sums of 1."""
+    edges = rows @ gather_rows(rows).T
+    edges = torch.where(own_pairs(edges), 1.0, edges)
+    edges = torch.where(edges >= threshold, edges, 0.0)
+    return edges / edges.sum(1, keepdim=True)
+
+
+def edge_loss(edges: Tensor, view: Tensor, other: Tensor, temperature: float, *, within: bool = False) -> Tensor:
+    """Cross-entropy between `edges` and the similarities of embeddings: of one view to the `other` one of everybody.
+
+    `within` takes the same view instead, except for an image and itself.
+    """
+    logits = view @ gather_rows(view if within else other).T
+    if within:
+        logits = torch.where(own_pairs(logits), (view * other).sum(1, keepdim=True), logits)
+    return -(edges * ((logits / temperature).softmax(1) + 1e-7).log()).sum(1).mean()
+
+
+def own_pairs(edges: Tensor) -> Tensor:
+    """Where the columns of this process's rows stand among those of all."""
+    everybody = torch.arange(edges.shape[1], device=edges.device)
+    return everybody[rank() :: world_size(), None] == everybody
 
 
 class Propagation(nn.Module):

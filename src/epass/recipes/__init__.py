@@ -8,12 +8,11 @@ settings are taken whole from the nearest file that has them: half of another pr
 from __future__ import annotations
 
 from collections import Counter
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, unknown
+from ..errors import InputError, nearest, unknown
 from ..untrusted import parse_toml
 
 FOLDER = Path(__file__).parent
@@ -55,7 +54,7 @@ def unknown_recipe(name: str, *others: str) -> InputError:
     The recipes are too many to list them all.
     """
     choices = [*builtin_recipes(), *others]
-    if get_close_matches(name, choices, n=1):
+    if nearest(name, choices):
         return unknown("recipe", name, choices)
     return InputError(
         f"Unknown recipe '{name}': it is called FAMILY-METHOD, digits-simmatch for one, with one of the families "

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ..evaluation import confusion
 from ..evaluation.arrays import as_arrays, log_softmax
-from ..runs import Predictions, Run
+from ..runs import Predictions, Run, names_of_test_images
+from ..untrusted import printable
 from .style import NoDataError
 
 NOT_YET = "No predictions yet: a run writes them when it ends."
@@ -60,6 +61,11 @@ def class_names(run: Run) -> list[str]:
     count = predictions_of(run).logits.shape[1]
     names = [str(name) for name in (run.model or {}).get("classes") or []]
     return names if len(names) == count else [str(label) for label in range(count)]
+
+
+def image_names(run: Run) -> list[str]:
+    """What the test images are called, by their files where there are some."""
+    return [printable(name) for name in names_of_test_images(run.path, len(predictions_of(run).labels))]
 
 
 def class_errors(predictions: Predictions, most: int) -> list[ClassErrors]:

@@ -1,10 +1,11 @@
 "use strict";
 // The maps of a report: what is under the pointer, the finger or the arrow keys shows its image and its answer.
 for (const atlas of document.querySelectorAll(".atlas")) {
-  const { places, labels, predicted, confidence, classes, columns, width, height } = JSON.parse(atlas.dataset.atlas);
+  const facts = JSON.parse(atlas.dataset.atlas);
+  const { places, labels, predicted, confidence, classes, names, larger, columns, width, height } = facts;
   const maps = [...atlas.querySelectorAll("svg")];
   const card = atlas.querySelector(".card");
-  const thumb = card.querySelector(".thumb");
+  const thumb = card.querySelector(".thumb"), sheet = thumb.className;
   const words = card.querySelector(".words");
   const reach = 40; // thousandths of a map, around the pointer
   const scale = Math.max(1, Math.round(96 / Math.max(width, height)));
@@ -18,11 +19,15 @@ for (const atlas of document.querySelectorAll(".atlas")) {
       ring.setAttribute("cy", places[number][2 * image + 1]);
       ring.style.display = "inline";
     });
-    thumb.style.width = `${width * scale}px`;
-    thumb.style.height = `${height * scale}px`;
-    thumb.style.backgroundSize = `${columns * width * scale}px auto`;
-    thumb.style.backgroundPosition =
-      `${-(image % columns) * width * scale}px ${-Math.floor(image / columns) * height * scale}px`;
+    thumb.removeAttribute("style");
+    thumb.className = larger[image] ? `photo ${larger[image]}` : sheet; // a mistake has a picture of its own
+    if (!larger[image]) {
+      thumb.style.width = `${width * scale}px`;
+      thumb.style.height = `${height * scale}px`;
+      thumb.style.backgroundSize = `${columns * width * scale}px auto`;
+      thumb.style.backgroundPosition =
+        `${-(image % columns) * width * scale}px ${-Math.floor(image / columns) * height * scale}px`;
+    }
     const right = labels[image] === predicted[image];
     words.replaceChildren();
     const line = (text, strong) => {
@@ -33,6 +38,7 @@ for (const atlas of document.querySelectorAll(".atlas")) {
     line(`is ${classes[labels[image]]}`, true);
     line(`predicted ${classes[predicted[image]]}, ${confidence[image]} % sure`, false);
     line(right ? "right" : "wrong", !right);
+    line(names[image], false);
     card.classList.toggle("wrong", !right);
     card.hidden = false;
     const box = map.getBoundingClientRect(), home = atlas.getBoundingClientRect(), number = maps.indexOf(map);
@@ -40,7 +46,8 @@ for (const atlas of document.querySelectorAll(".atlas")) {
     const y = box.top - home.top + (places[number][2 * image + 1] / 1000) * box.height;
     const left = x + 14 + card.offsetWidth > home.width ? x - 14 - card.offsetWidth : x + 14;
     card.style.left = `${Math.max(0, Math.min(left, home.width - card.offsetWidth))}px`;
-    card.style.top = `${y + 14}px`;
+    const below = y + 14 + card.offsetHeight <= home.height; // or above, so that nothing of it is cut
+    card.style.top = `${below ? y + 14 : Math.max(0, y - 14 - card.offsetHeight)}px`;
   };
 
   const hide = () => {

@@ -20,7 +20,7 @@ from ..extensions import short
 from ..files import write_atomically
 from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
 from ..untrusted import printable
-from .answers import class_errors
+from .answers import class_errors, class_names
 from .scaling import scale
 from .summary import group_runs, seed_of
 from .table import markdown_row, scores_of, stored
@@ -31,11 +31,7 @@ VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device",
 
 def write_card(path: str | Path, run: Run, *, title: str) -> Path:
     """Write the model card of a finished run and return where it is."""
-    try:
-        text = render_card(run, title)
-    except KeyError as problem:
-        raise InputError(f"'{run.path}' is damaged: results.json or model.json lacks {problem}.") from problem
-    target = Path(path)
+    text, target = render_card(run, title), Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, text.encode())
     return target
@@ -59,7 +55,7 @@ def render_card(run: Run, title: str) -> str:
         "Training": _training(run, results, command),
         "Test scores": _scores(run, results, predictions),
         "Calibration": _calibration(run, predictions),
-        "Error of every class": _classes(predictions, model["classes"]),
+        "Error of every class": _classes(predictions, class_names(run)),
         "Limits": _bullets(_limits(run, results, predictions)),
         "Environment": _bullets(f"{key}: {run.environment.get(key) or 'not recorded'}" for key in VERSIONS),
         "Load it": _loading(run, model),
@@ -173,10 +169,11 @@ def _classes(predictions: Predictions, classes: Sequence[str]) -> str:
     rows = []
     for found in class_errors(predictions, LISTED):
         taken_for = f"{classes[found.taken_for]} ({found.times:,})" if found.wrong else "–"
-        error = _text(SCORES["error"], found.wrong / found.images if found.images else None)
-        rows.append((str(classes[found.number]), f"{found.images:,}", error, taken_for))
+        share = found.wrong / found.images if found.images else None
+        error, right = (_text(SCORES["error"], value) for value in (share, share if share is None else 1 - share))
+        rows.append((classes[found.number], f"{found.images:,}", error, right, taken_for))
     note = f"The {LISTED} classes with the highest error, of {len(classes)}.\n\n" if len(classes) > LISTED else ""
-    return note + _table(("class", "test images", "error", "most often taken for"), rows)
+    return note + _table(("class", "test images", "error", "accuracy", "most often taken for"), rows)
 
 
 def _limits(run: Run, results: Mapping[str, Any], predictions: Predictions) -> Iterator[str]:

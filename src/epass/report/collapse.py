@@ -1,4 +1,4 @@
-"""Has a training gone astray? Two signs that need no eye for curves, with the thresholds they are told by."""
+"""Has a training gone astray? Signs that need no eye for curves, with the thresholds they are told by."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..evaluation import find_alarms
 from ..runs import Run
 from .summary import Group, number, seed_of
 
@@ -39,12 +40,12 @@ def swallowing_class(used: ArrayLike, images: ArrayLike | None = None) -> tuple[
 
 
 def warnings_of(groups: Sequence[Group]) -> list[str]:
-    """A sentence about every run that shows a sign of collapse."""
+    """A sentence about every run that shows a sign of collapse, or whose result alarms."""
     return [warning for group in groups for run in group.runs for warning in _warnings(run, _name(run, group))]
 
 
 def _warnings(run: Run, name: str) -> list[str]:
-    found = []
+    found = [] if run.predictions is None else find_alarms(*run.predictions, who=name)
     coverage = [value for row in run.metrics if (value := number(row, "coverage")) is not None]
     if lost := lost_coverage(coverage):
         found.append(

@@ -27,7 +27,7 @@ from .summary import Group, number
 if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
-WIDTH = 7.6  # inches, of a figure as wide as the page
+WIDTH = 4.7  # inches: half of a page, and as much as a telephone shows in letters that can be read
 MAX_POINTS = 200  # per line: more cannot be seen and would make the page heavy
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -39,7 +39,7 @@ def error_curves(groups: Sequence[Group]) -> Drawing:
     if not any(curves for _, _, curves in drawn):
         raise NoDataError("The test error was not measured during training.")
     with house_style():
-        figure = new_figure(WIDTH, 3.7)
+        figure = new_figure(WIDTH, 3.6)
         axes = figure.add_subplot()
         legend: dict[str, Line2D] = {}
         for position, group, curves in drawn:
@@ -64,21 +64,22 @@ def error_curves(groups: Sequence[Group]) -> Drawing:
 
 def pseudo_labels(groups: Sequence[Group]) -> Drawing:
     """How many unlabeled images are used, and how many of those with the right label; means over the seeds."""
-    panels = (("coverage", "unlabeled images used (%)"), ("quality", "of these, labeled right (%)"))
+    panels = {"coverage": "images used (%)", "quality": "of these right (%)"}
+    found = {key: [recorded(group.runs, key) for group in groups] for key in panels}
+    shown = {key: label for key, label in panels.items() if any(found[key])}  # nobody may know the truth
+    if not shown:
+        raise NoDataError("No method here makes pseudo-labels, so there is no coverage or quality to show.")
     with house_style():
-        figure = new_figure(WIDTH, 3.3)
+        figure = new_figure(WIDTH, 0.7 + 1.75 * len(shown))
         legend: dict[str, Line2D] = {}
-        for axes, (key, label) in zip(figure.subplots(1, 2), panels, strict=True):
-            for position, group in enumerate(groups):
-                curves = recorded(group.runs, key)
+        for axes, (key, label) in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown.items(), strict=True):
+            for position, (group, curves) in enumerate(zip(groups, found[key], strict=True)):
                 if curves:
                     steps, values = mean_curve(curves)
                     (legend[group.label],) = axes.plot(*thin(steps, 100 * values), lw=1.6, **group_style(position))
             axes.set_ylabel(label)
             axes.set_ylim(0, 102)
             count_in_steps(axes)
-        if not legend:
-            raise NoDataError("No method here makes pseudo-labels, so there is no coverage or quality to show.")
         explain_below(figure, legend)
         return Drawing(figure, "pseudo-labels", "Coverage and quality of the pseudo-labels over training steps")
 
@@ -117,7 +118,7 @@ def loss_parts(groups: Sequence[Group]) -> Drawing:
     names = list(dict.fromkeys(name for found in parts.values() for name in found if name != "loss"))
     if not shown:
         raise NoDataError("The loss was not recorded during training.")
-    columns = min(3, len(shown))
+    columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
     with house_style():
         figure = new_figure(WIDTH, 0.6 + 2.3 * rows)
@@ -128,7 +129,7 @@ def loss_parts(groups: Sequence[Group]) -> Drawing:
                 style = {"color": COLORS[0], "linestyle": ":"} if name == "loss" else group_style(1 + names.index(name))
                 steps, values = mean_curve(recorded(group.runs, name))
                 (drawn[name],) = axes.plot(*thin(steps, values), lw=1.4, **style)
-            axes.set_title(fill(group.label.replace(" = ", "\u00a0=\u00a0"), 30 if columns == 3 else 50), loc="left")
+            axes.set_title(fill(group.label.replace(" = ", "\u00a0=\u00a0"), 50 // columns), loc="left")
         # only now: a limit ends the automatic scaling, and the panels share it
         if min(axes.dataLim.y0 for axes in panels[: len(shown)]) >= 0:
             panels[0].set_ylim(bottom=0)

@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from hashlib import sha256
 from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs import Run
-from .answers import answers_of, class_errors, class_names, predictions_of
+from ..runs import Embeddings, Run
+from .answers import answers_of, class_errors, class_names, image_names, predictions_of
 from .maps import MAX_NAMED, Atlas, embeddings_of
-from .microscope import class_history
-from .pictures import SMALL, Sprite, address_of, sprite_of
+from .pictures import Pictures, address_of, sprite_of
 from .style import CLASS_COLORS, NoDataError
 
 LISTED = 30  # classes up to which each has its row; of more, these many with the highest error
 MARGIN = 40  # thousandths of a map that stay free on each side
 
 
-class Sprites:
-    """The pictures of all maps in a page: runs on the same test images share one."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.style = ""
-
-    def name(self, sprite: Sprite) -> str:
-        key = sha256(sprite.address.encode()).hexdigest()
-        if key not in self.names:
-            self.names[key] = f"sprite-{len(self.names)}"
-            crisp = "; image-rendering: pixelated" if max(sprite.height, sprite.width) <= SMALL else ""
-            self.style += f".{self.names[key]} {{ background-image: url({sprite.address}){crisp}; }}\n"
-        return self.names[key]
-
-
-def interactive_maps(atlas: Atlas, sprites: Sprites) -> str:
+def interactive_maps(atlas: Atlas, pictures: Pictures) -> str:
     """Maps of dots, the same image marked in all of them; the page's script shows what is pointed at."""
-    sprite = sprite_of(atlas.thumbnails)
+    sprite = sprite_of(atlas.found.thumbnails)
+    larger = dict(zip(atlas.found.mistakes.tolist(), _photos(atlas.found, pictures), strict=True))
     scaled = {title: (MARGIN + (1000 - 2 * MARGIN) * places).round() for title, places in atlas.maps.items()}
     answers = atlas.answers
     facts = {
@@ -48,15 +30,20 @@ def interactive_maps(atlas: Atlas, sprites: Sprites) -> str:
         "predicted": answers.predicted.tolist(),
         "confidence": (100 * answers.confidence).round(1).tolist(),
         "classes": atlas.classes,
+        "names": atlas.names,
+        "larger": {
+            number: larger[place] for number, place in enumerate(atlas.found.chosen.tolist()) if place in larger
+        },
         "columns": sprite.columns,
         "width": sprite.width,
         "height": sprite.height,
     }
+    sheet = pictures.name(sprite.address, max(sprite.height, sprite.width))
     panels = "".join(_panel(atlas, title, places) for title, places in scaled.items())
     data = escape(json.dumps(facts, separators=(",", ":"), ensure_ascii=False))
     return f"""<div class="atlas" data-atlas="{data}">
 <div class="panels">{panels}</div>
-<div class="card" role="status" hidden><span class="thumb {sprites.name(sprite)}"></span><span class="words"></span>
+<div class="card" role="status" hidden><span class="thumb {sheet}"></span><span class="words"></span>
 </div></div>"""
 
 
@@ -79,57 +66,43 @@ def _panel(atlas: Atlas, title: str, places: NDArray[np.float64]) -> str:
 <figcaption>By the {title}</figcaption></figure>"""
 
 
-def confident_mistakes(run: Run) -> str:
+def confident_mistakes(run: Run, pictures: Pictures) -> str:
     """The wrong answers that the model was most sure of, as pictures."""
-    found, answers, classes = embeddings_of(run), answers_of(run), class_names(run)
+    found, answers, classes, names = embeddings_of(run), answers_of(run), class_names(run), image_names(run)
     if not len(found.mistakes):
         raise NoDataError("The model makes no mistake on the test images, so there is none to show.")
     items = []
-    for position, pixels in zip(found.mistakes.tolist(), found.mistake_thumbnails, strict=True):
+    for position, picture in zip(found.mistakes.tolist(), _photos(found, pictures), strict=True):
         true, said = classes[answers.labels[position]], classes[answers.predicted[position]]
-        crisp = ' class="crisp"' if max(pixels.shape[1:]) <= SMALL else ""
+        name = escape(names[position])
         items.append(
-            f'<li><img{crisp} src="{address_of(pixels)}" alt="test image {position}"><span>'
+            f'<li><span class="photo {picture}" role="img" aria-label="{name}"></span>'
             f"predicted <b>{escape(said)}</b>, {100 * answers.confidence[position]:.1f}&nbsp;%<br>"
-            f"is <b>{escape(true)}</b></span></li>"
+            f'is <b>{escape(true)}</b><br><small title="{name}">{name.rpartition("/")[2]}</small></li>'
         )
     return f'<ul class="mistakes">{"".join(items)}</ul>'
 
 
+def _photos(found: Embeddings, pictures: Pictures) -> list[str]:
+    """The classes of the pictures of all mistakes."""
+    return [pictures.name(address_of(pixels), max(pixels.shape[1:])) for pixels in found.mistake_thumbnails]
+
+
 def class_table(run: Run) -> str:
-    """The error of every class, with what its images are taken for and, where it is known, its last pseudo-labels."""
+    """Error and accuracy of every class, with what its images are taken for."""
     predictions, classes = predictions_of(run), class_names(run)
-    found = class_errors(predictions, LISTED)
-    pseudo = _last_pseudo_labels(run, len(classes))
-    heads = ["class", "test images", "error, %", "most often taken for"]
-    heads += ["share of the pseudo-labels, %", "of these right, %"] if pseudo else []
     rows = []
-    for one in found:
+    for one in class_errors(predictions, LISTED):
         error = 100 * one.wrong / one.images if one.images else None
         cells = [
             f"{one.images:,}",
             "–" if error is None else f'{error:.1f}<i class="bar" style="width: {error:.1f}%"></i>',
+            "–" if error is None else f"{100 - error:.1f}",
             f"{escape(classes[one.taken_for])} ({one.times:,})" if one.wrong else "–",
         ]
-        cells += [_share(values[one.number]) for values in pseudo]
-        rows.append(f'<tr><th scope="row">{escape(classes[one.number])}</th>{_cells(cells)}</tr>')
+        told = "".join(f"<td>{cell}</td>" for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(classes[one.number])}</th>{told}</tr>')
     few = f'<p class="note">The {LISTED} classes with the highest error, of {len(classes):,}.</p>'
-    return f"""{few if len(classes) > LISTED else ""}<div class="scroll"><table class="classes"><thead><tr>
-{"".join(f'<th scope="col">{head}</th>' for head in heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>"""
-
-
-def _last_pseudo_labels(run: Run, num_classes: int) -> list[NDArray[np.float64]]:
-    """Share and correctness (C,) at the last test, if the run counted them."""
-    try:
-        _, share, right = class_history(run)
-    except NoDataError:
-        return []
-    return [share[-1], right[-1]] if share.shape[1] == num_classes else []
-
-
-def _share(value: float) -> str:
-    return f"{value:.1f}" if np.isfinite(value) else "–"
-
-
-def _cells(values: Sequence[str]) -> str:
-    return "".join(f"<td>{value}</td>" for value in values)
+    heads = ("class", "test images", "error, %", "accuracy, %", "most often taken for")
+    return f"""{few if len(classes) > LISTED else ""}<table class="classes"><thead><tr>
+{"".join(f'<th scope="col">{head}</th>' for head in heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>"""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from ..evaluation import tsne_map
 from ..runs import Embeddings, Run, load_embeddings
-from .answers import Answers, answers_of, class_names
-from .curves import WIDTH
+from .answers import Answers, answers_of, class_names, image_names
 from .style import CLASS_COLORS, INK, Drawing, NoDataError, house_style, new_figure
 
 MAX_NAMED = 20  # classes up to which their names stand in a map
@@ -24,7 +23,8 @@ class Atlas(NamedTuple):
     maps: dict[str, NDArray[np.float64]]  # by title: (n, 2), from 0 to 1
     answers: Answers  # of these images only
     classes: list[str]
-    thumbnails: NDArray[np.uint8]
+    names: list[str]  # of the images
+    found: Embeddings
 
     def center(self, places: NDArray[np.float64], label: int) -> NDArray[np.float64] | None:
         """Where the name of a class stands: amid its images."""
@@ -51,7 +51,8 @@ def atlas_of(run: Run) -> Atlas:
     if found.embedding is not None:
         vectors[TITLES["embedding"]] = found.embedding
     maps = {title: _to_unit_square(tsne_map(values)) for title, values in vectors.items()}
-    return Atlas(maps, answers.at(found.chosen), class_names(run), found.thumbnails)
+    names = image_names(run)
+    return Atlas(maps, answers.at(found.chosen), class_names(run), [names[place] for place in found.chosen], found)
 
 
 def draw_maps(atlas: Atlas, name: str) -> Drawing:
@@ -59,7 +60,7 @@ def draw_maps(atlas: Atlas, name: str) -> Drawing:
     labels, wrong = atlas.answers.labels, atlas.answers.wrong
     present = np.unique(labels).tolist()
     with house_style():
-        figure = new_figure(WIDTH, 4.4 if len(atlas.maps) == 2 else 5.6)
+        figure = new_figure(7.6, 4.4 if len(atlas.maps) == 2 else 5.6)
         for axes, (title, places) in zip(
             figure.subplots(1, len(atlas.maps), squeeze=False)[0], atlas.maps.items(), strict=True
         ):

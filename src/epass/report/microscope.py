@@ -25,7 +25,7 @@ def quantity_against_quality(groups: Sequence[Group]) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
     with house_style():
-        figure = new_figure(WIDTH, 4.2)
+        figure = new_figure(WIDTH, 4.0)
         axes = figure.add_subplot()
         legend: dict[str, Line2D] = {}
         for position, group in enumerate(groups):
@@ -60,11 +60,14 @@ def pseudo_labels_by_class(run: Run, classes: Sequence[str], name: str) -> Drawi
     steps, used, right = class_history(run)
     if len(classes) != used.shape[1]:
         classes = [str(label) for label in range(used.shape[1])]
-    panels = ((used, "share of the pseudo-labels (%)", "Blues"), (right, "of these, labeled right (%)", "Greens"))
+    panels = [(used, "share of the pseudo-labels (%)", "Blues"), (right, "of these, labeled right (%)", "Greens")]
+    panels = [panel for panel in panels if np.isfinite(panel[0]).any()]  # nobody may know the truth
     with house_style():
-        figure = new_figure(WIDTH, max(2.6, min(5.4, 1.2 + 0.19 * len(classes))))
+        figure = new_figure(WIDTH, len(panels) * max(2.4, min(4.6, 1.2 + 0.19 * len(classes))))
         edges = np.concatenate([[0], steps])
-        for axes, (values, label, colors) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+        for axes, (values, label, colors) in zip(
+            figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+        ):
             axes.patch.set(facecolor="#f1f1f1", edgecolor="#bbbbbb", hatch="////", lw=0)  # no pseudo-label, no quality
             top = 100 if values is right else max(20.0, float(values.max()))
             image = axes.pcolormesh(
@@ -74,9 +77,8 @@ def pseudo_labels_by_class(run: Run, classes: Sequence[str], name: str) -> Drawi
             count_in_steps(axes)
             bar = figure.colorbar(image, ax=axes, label=label, location="top", aspect=30, shrink=0.9)
             bar.outline.set_visible(False)
-            if axes.get_subplotspec().is_first_col():
-                axes.set_ylabel("class that they name")
-                axes.invert_yaxis()
+            axes.set_ylabel("class that they name")
+            axes.invert_yaxis()
             if len(classes) <= MAX_NAMES:
                 axes.set_yticks(np.arange(len(classes)) + 0.5, [_short(text) for text in classes])
                 axes.tick_params(axis="y", length=0)

@@ -15,8 +15,9 @@ from . import curves, diagrams, microscope
 from .answers import NOT_YET, class_names
 from .collapse import warnings_of
 from .frame import frame, resource
-from .gallery import Sprites, class_table, confident_mistakes, interactive_maps
+from .gallery import class_table, confident_mistakes, interactive_maps
 from .maps import atlas_of
+from .pictures import Pictures
 from .scaling import scale
 from .style import Drawing, NoDataError
 from .summary import ALL_LABELS, Group, group_runs, seed_of
@@ -42,10 +43,10 @@ PSEUDO_LABELS = (
 QUANTITY = "The same two against each other, from the first report to the last: up and to the right is better."
 BY_CLASS = (
     "Which classes the pseudo-labels name, and how many of these are right, since the report before each test. A class "
-    "that swallows the others is a dark row on the left; hatched: no pseudo-label, or none whose class is known."
+    "that swallows the others is a dark row; hatched: no pseudo-label, or none whose class is known."
 )
 MAPS = (
-    "Test images by t-SNE: those lie near each other that the model finds alike. Colored by the true class, wrong "
+    "The test images by t-SNE: those lie near each other that the model finds alike. Colored by the true class, wrong "
     "answers as crosses. Point at an image, tap it, or use the arrow keys, to see it and the answer. Only "
     "neighborhoods mean something; directions and the distances between groups do not."
 )
@@ -70,7 +71,7 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     """The page as text."""
     groups = group_runs(runs)
     first, *others = sentences(groups)
-    sprites = Sprites()
+    pictures = Pictures()
     body = [
         f"<header><h1>{escape(title)}</h1>",
         f'<p class="verdict">{_prose(first)}</p>',
@@ -78,26 +79,30 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
         *(f'<p class="verdict warning"><b>Warning:</b> {_prose(sentence)}</p>' for sentence in warnings_of(groups)),
         "</header>",
         _results(groups),
-        "<section><h2>During training</h2>",
-        _figure(lambda: curves.error_curves(groups), ERRORS),
-        _figure(lambda: curves.loss_parts(groups), "Weighted parts of the loss; they add up to the total."),
-        _figure(lambda: curves.head_similarity(groups), SIMILARITY),
-        "</section>",
-        "<section><h2>Pseudo-labels under the microscope</h2>",
-        _figure(lambda: curves.pseudo_labels(groups), PSEUDO_LABELS),
-        _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
-        *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
-        "</section>",
-        f'<section><h2>Test images</h2>\n<p class="note">{MAPS if maps else NO_MAPS}</p>',
-        *(_images(group, sprites, maps=maps) for group in groups),
+        "<section><h2>Test images</h2>",
+        *(_images(group, pictures) for group in groups),
         "</section>",
         "<section><h2>Calibration and confusion</h2>",
         *(_diagrams(group, number) for number, group in enumerate(groups)),
         "</section>",
+        f'<section><h2>Map of the test images</h2>\n<p class="note">{MAPS if maps else NO_MAPS}</p>',
+        *(_map(group, pictures) for group in groups if maps),
+        "</section>",
+        '<section><h2>During training</h2>\n<div class="charts">',
+        _figure(lambda: curves.error_curves(groups), ERRORS),
+        _figure(lambda: curves.loss_parts(groups), "Weighted parts of the loss; they add up to the total."),
+        _figure(lambda: curves.head_similarity(groups), SIMILARITY),
+        "</div></section>",
+        '<section><h2>Pseudo-labels under the microscope</h2>\n<div class="charts">',
+        _figure(lambda: curves.pseudo_labels(groups), PSEUDO_LABELS),
+        _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
+        *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
+        "</div></section>",
         _reproduce(groups),
     ]
-    script = resource("atlas.js") if sprites.names else ""
-    return frame(title, "\n".join(body), style=sprites.style, script=script)
+    text = "\n".join(body)
+    script = resource("atlas.js") if 'class="atlas"' in text else ""
+    return frame(title, text, style=pictures.style, script=script)
 
 
 def shown_run(group: Group) -> Run:
@@ -110,41 +115,44 @@ def _results(groups: Sequence[Group]) -> str:
     errors = {group.label: np.mean(group.errors) for group in groups if group.method != ALL_LABELS and group.errors}
     lowest = [label for label, error in errors.items() if len(errors) > 1 and error == min(errors.values())]
     cells = {label: others for _, (label, *others) in table_rows(groups, "page")}
-    rows = []
+    told, rows = table_heads(groups, "page"), []
     for group in groups:
         mark = ' class="lowest"' if group.label in lowest else ""
-        rows.append(f'<tr{mark}><th scope="row">{_unbroken(group.label, " · ")}</th>{_cells(cells[group.label])}</tr>')
-    names = [escape(head).partition(", ") for head in table_heads(groups, "page")]
+        values = _cells(cells[group.label], told[1:])
+        rows.append(f'<tr{mark}><th scope="row">{_unbroken(group.label, " · ")}</th>{values}</tr>')
+    names = [escape(head).partition(", ") for head in told]
     heads = "".join(f'<th scope="col">{name}{comma}<small>{detail}</small></th>' for name, comma, detail in names)
     notes = escape(" ".join([f"{NOTE}.", *explanations(groups, "page"), NOISE]))
     return f"""<section><h2>Results</h2>
-<div class="scroll"><table class="results"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>
-<p class="note">{notes}</p></section>"""
+<div class="scroll"><table class="results stacked"><thead><tr>{heads}</tr></thead>
+<tbody>{"".join(rows)}</tbody></table></div>
+<details class="note"><summary>What these numbers mean</summary>{notes}</details></section>"""
 
 
 def _by_class(group: Group, number: int) -> str:
     run = shown_run(group)
     classes = [str(name) for name in (run.model or {}).get("classes") or []]
-    return _heading(group) + _figure(
-        lambda: microscope.pseudo_labels_by_class(run, classes, f"by-class-{number}"), BY_CLASS
-    )
+    figure = _figure(lambda: microscope.pseudo_labels_by_class(run, classes, f"by-class-{number}"), BY_CLASS)
+    return f"<div>{_heading(group)}{figure}</div>"
 
 
 def _makes_pseudo_labels(group: Group) -> bool:
     return any("coverage" in row for run in group.runs for row in run.metrics)
 
 
-def _images(group: Group, sprites: Sprites, *, maps: bool) -> str:
+def _images(group: Group, pictures: Pictures) -> str:
     run = shown_run(group)
     if run.predictions is None:
         return f'{_heading(group)}\n<p class="missing">{NOT_YET}</p>'
-    atlas = _part(lambda: interactive_maps(atlas_of(run), sprites)) if maps else ""
     return f"""{_heading(group)}
-{atlas}
 <h4>The most confident mistakes</h4>
-{_part(lambda: confident_mistakes(run))}
+{_part(lambda: confident_mistakes(run, pictures))}
 <h4>The error of every class</h4>
 {_part(lambda: class_table(run))}"""
+
+
+def _map(group: Group, pictures: Pictures) -> str:
+    return f"{_heading(group)}\n{_part(lambda: interactive_maps(atlas_of(shown_run(group)), pictures))}"
 
 
 def _heading(group: Group) -> str:
@@ -177,7 +185,8 @@ def _scaled(run: Run, name: str) -> str:
 def _reproduce(groups: Sequence[Group]) -> str:
     runs = [run for group in groups for run in group.runs]
     rows = [
-        f'<tr><th scope="row">{escape(run.name)}</th><td>{seed_of(run)}</td><td>{_command(run)}</td></tr>'
+        f'<tr><th scope="row">{escape(run.name)}</th><td data-head="seed">{seed_of(run)}</td>'
+        f"<td>{_command(run)}</td></tr>"
         for run in runs
     ]
     facts = []
@@ -185,7 +194,7 @@ def _reproduce(groups: Sequence[Group]) -> str:
         values = dict.fromkeys(str(run.environment.get(key) or "not recorded") for run in runs)
         facts.append(f"<dt>{key}</dt><dd>{escape(', '.join(values))}</dd>")
     return f"""<section><h2>How to reproduce</h2>
-<div class="scroll"><table class="commands"><thead><tr><th scope="col">run</th>
+<div class="scroll"><table class="commands stacked"><thead><tr><th scope="col">run</th>
 <th scope="col">seed</th><th scope="col">command</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>
 <dl>{"".join(facts)}</dl></section>"""
 
@@ -215,5 +224,7 @@ def _unbroken(text: str, separator: str) -> str:
     return separator.join(f"<span>{escape(part)}</span>" for part in text.split(separator))
 
 
-def _cells(values: Sequence[str]) -> str:
-    return "".join(f"<td>{escape(value)}</td>" for value in values)
+def _cells(values: Sequence[str], heads: Sequence[str]) -> str:
+    """The cells of a row; a narrow window shows the head beside each."""
+    pairs = zip(values, heads, strict=True)
+    return "".join(f'<td data-head="{escape(head)}">{escape(value)}</td>' for value, head in pairs)

@@ -8,8 +8,6 @@ from pathlib import Path
 from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import Run, RunFolder, load_run
-from .summary import group_runs
-from .table import table_rows
 
 
 def sort_out(folders: Sequence[Path]) -> tuple[list[Run], dict[Path, str]]:
@@ -23,8 +21,6 @@ def sort_out(folders: Sequence[Path]) -> tuple[list[Run], dict[Path, str]]:
             problems[folder] = str(problem)
         except OSError as problem:
             problems[folder] = f"'{folder}' cannot be read: {problem.strerror or problem}."
-        except Exception as problem:  # whatever is wrong with one run, the others still can be shown
-            problems[folder] = f"'{folder}' is damaged ({type(problem).__name__}: {problem})."
     return usable, problems
 
 
@@ -42,11 +38,4 @@ def readable_run(folder: Path) -> Run:
         lacking = [name for name, found in needed.items() if found is None]
         if lacking:
             raise InputError(f"'{folder}' is incomplete: it has results, but lacks {' and '.join(lacking)}.")
-    for part in (run.predictions, run.validation):
-        if part is not None and (part.logits.ndim != 2 or part.labels.shape != part.logits.shape[:1]):
-            raise InputError(f"'{folder / 'predictions.npz'}' is damaged: logits and labels do not fit together.")
-    groups = group_runs([run])
-    table_rows(groups)  # trips over numbers that are none
-    if run.results is not None and not groups[0].finished:
-        raise InputError(f"'{folder / 'results.json'}' is damaged: it has no test error of the last step.")
     return run

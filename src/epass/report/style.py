@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..files import write_atomically
@@ -97,11 +98,15 @@ def count_in_steps(axes: Axes) -> None:
 
 def explain_below(figure: Figure, legend: Mapping[str, Artist]) -> None:
     """A legend under the plots, in as many columns as its texts leave room for."""
-    room = 115 // (max(map(len, legend)) + 6)  # in characters, over the width of the page
-    columns = max(1, min(room, len(legend)))
-    more_rows = max(0, -(-len(legend) // columns) - 2)  # the figures have room for two
+    letters = int(15 * figure.get_figwidth())  # over the width of the figure
+    names = [fill(name, letters - 6) for name in legend]
+    columns = max(1, min(letters // (max(map(len, legend)) + 6), len(legend)))
+    rows = [
+        max(name.count("\n") for name in names[first : first + columns]) + 1 for first in range(0, len(names), columns)
+    ]
+    more_rows = max(0, sum(rows) - 2)  # the figures have room for two
     figure.set_figheight(figure.get_figheight() + 0.2 * more_rows)
-    figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=columns)
+    figure.legend(list(legend.values()), names, loc="outside lower center", ncols=columns)
 
 
 class Drawing(NamedTuple):

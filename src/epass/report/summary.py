@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..evaluation.baselines import BASELINES
 from ..extensions import short
 from ..runs import Run
 
 LABELS_ONLY, ALL_LABELS = "supervised", "fully_supervised"
+WITHOUT_UNLABELED = {LABELS_ONLY, *(name for name, found in BASELINES.items() if found.labels_only)}
 # what tells the groups apart already, or changes nothing that is trained
 NOT_A_SETTING = ("format", "source", "seed", "method.name", "projector.size", "wrapper.name", "plan.report_every")
 

@@ -18,7 +18,7 @@ from ..evaluation.scores import Place
 from ..files import write_atomically
 from ..runs import Run
 from ..untrusted import spreadsheet_text
-from .summary import LABELS_ONLY, Group, Spread, group_runs, number, seed_of, spread_of
+from .summary import WITHOUT_UNLABELED, Group, Spread, group_runs, number, seed_of, spread_of
 from .verdict import Difference, differences, sentences
 
 PLACES = get_args(Place)  # from the smallest
@@ -69,7 +69,7 @@ def scores_of(runs: Iterable[Run]) -> list[Score]:
 
 def columns_of(runs: Sequence[Run], place: Place = "file") -> list[Column]:
     """The numbers that a table of these runs has room for in this place."""
-    columns = (*ERRORS, *map(_at_last_step, scores_of(runs)), *TRAINING)
+    columns = (*RESULTS, *map(_at_last_step, scores_of(runs)), *TRAINING)
     return [column for column in columns if PLACES.index(column.score.place) <= PLACES.index(place)]
 
 
@@ -146,7 +146,7 @@ def table_rows(groups: Sequence[Group], place: Place = "file") -> list[tuple[boo
     finished = sorted((group for group in groups if group.errors), key=lambda group: np.mean(group.errors))
     columns = _told(groups, place)
     return [
-        (group.method == LABELS_ONLY, [group.label, seeds(group), *(column.cell(group) for column in columns)])
+        (group.method in WITHOUT_UNLABELED, [group.label, seeds(group), *(column.cell(group) for column in columns)])
         for group in [*finished, *(group for group in groups if not group.errors)]
     ]
 
@@ -165,7 +165,7 @@ def _told(groups: Sequence[Group], place: Place) -> list[Column]:
 def difference_rows(groups: Sequence[Group]) -> list[list[str]]:
     """The cells of every difference, those to labels only first; in each kind the lowest first."""
     found = differences(groups)
-    found.sort(key=lambda difference: (difference.theirs.method != LABELS_ONLY, difference.found.points))
+    found.sort(key=lambda difference: (difference.theirs.method not in WITHOUT_UNLABELED, difference.found.points))
     rows = []
     for ours, theirs, told in found:
         interval = "–" if told.interval is None else f"{told.interval[0]:+.2f} to {told.interval[1]:+.2f}"
@@ -259,8 +259,9 @@ def _error_at(moment: str, name: str, definition: str) -> Column:
 VALIDATED = _error_at(
     "validation_selected", "validation selected", "test error of the step that labeled images kept back choose"
 )
-ERRORS = (
+RESULTS = (
     _error_at("last", "test error, last step", "what you get when you train once and use the model"),
+    _at_last_step(replace(SCORES["accuracy"], definition="100 % less the test error of the last step", place="screen")),
     VALIDATED,
     _error_at(
         "best_on_test",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..evaluation import SCORES
 from ..evaluation.bootstrap import T_QUANTILES, paired_interval
 from ..runs import Run
-from .summary import ALL_LABELS, LABELS_ONLY, Group, display_name, number, seed_of
+from .summary import ALL_LABELS, WITHOUT_UNLABELED, Group, display_name, number, seed_of
 
 
 class Comparison(NamedTuple):
@@ -67,13 +67,16 @@ def compare(ours: Group, theirs: Group) -> Comparison:
 
 
 def differences(groups: Sequence[Group]) -> list[Difference]:
-    """Every method against labels only on the same data, then EPASS against the same method with one projector."""
+    """Every method against labels only on the same data, then EPASS against the same method with one projector.
+
+    Where several learned from labels only, the best of them is what the others have to beat.
+    """
     finished = [group for group in groups if group.errors]
     against_labels = [
         (ours, theirs)
-        for theirs in finished
+        for theirs in _labels_only(finished)
         for ours in finished
-        if theirs.method == LABELS_ONLY != ours.method and same_data(ours, theirs)
+        if ours.method not in WITHOUT_UNLABELED and same_data(ours, theirs)
     ]
     against_one = [(ours, theirs) for ours in finished for theirs in finished if _only_projectors_differ(ours, theirs)]
     return [Difference(ours, theirs, compare(ours, theirs)) for ours, theirs in [*against_labels, *against_one]]
@@ -134,8 +137,8 @@ def _error(run: Run) -> float:
 
 
 def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
-    baselines = [group for group in groups if group.method == LABELS_ONLY]
-    contenders = [group for group in groups if group.method not in (LABELS_ONLY, ALL_LABELS)]
+    baselines = _labels_only(groups)
+    contenders = [group for group in groups if group.method not in (*WITHOUT_UNLABELED, ALL_LABELS)]
     if not contenders:
         return ["No run here uses unlabeled images, so there is nothing to say about whether they help."]
     found = []
@@ -162,6 +165,15 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
             f"with; the lowest test error is {_percent(best)}, by {best.label}."
         ]
     return found
+
+
+def _labels_only(groups: Sequence[Group]) -> list[Group]:
+    """Of the groups that learned from labels only, the best on each data."""
+    found: list[Group] = []
+    for group in sorted((group for group in groups if group.method in WITHOUT_UNLABELED), key=_mean_error):
+        if not any(same_data(group, better) for better in found):
+            found.append(group)
+    return [group for group in groups if group in found]
 
 
 def _about_epass(groups: Sequence[Group]) -> list[str]:

@@ -13,6 +13,7 @@ from .benchmarks import (
     read_benchmark,
 )
 from .counts import parameters
+from .normalization import is_published, other_normalization
 from .sheet import Sheet, paper_table
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "ablation_sheet",
     "benchmark_sheet",
     "choose",
+    "is_published",
     "obstacles",
     "on_other_data",
+    "other_normalization",
     "paper_table",
     "parameters",
     "read_benchmark",

@@ -99,6 +99,7 @@ class Outcome:
     recipe: Recipe | None
     runs: Sequence[Results]  # of the seeds that got to their end
     gap: Gap | None = None
+    odd: str = ""  # why they cannot be held against the paper's
 
 
 def read_benchmark(name: str) -> Benchmark:
@@ -238,6 +239,8 @@ def benchmark_sheet(
         notes.append(f"Not comparable, so without differences (paper -> ours): {'; '.join(odd)}.")
     elif scale != 1:
         notes.append(f"Differences are those of runs of {scale:g} of the length to runs of full length.")
+    alone = Counter(outcome.odd for outcome in outcomes.values() if outcome.odd and not odd)
+    notes += [f"Without a difference, {count} cell{'s' * (count != 1)}: {reason}." for reason, count in alone.items()]
     gaps = Counter(outcome.gap.reason for outcome in outcomes.values() if outcome.gap)
     notes += [f"Not trained, {count} cell{'s' * (count != 1)}: {reason}." for reason, count in gaps.items()]
     return Sheet(table.title, [*notes, table.note], heads, rows, cells)
@@ -257,7 +260,7 @@ def _cell(
     metric, paper, gap = METRICS[name], value_of(text), outcome.gap
     ours, last = _ours(table, outcome, name, instead)
     mean, deviation = numbers(metric, ours)
-    difference = None if odd or mean is None or paper is None else round(mean - paper.mean, 4)
+    difference = None if odd or outcome.odd or mean is None or paper is None else round(mean - paper.mean, 4)
     entry: Cell = {
         "method": trial.row,
         "column": trial.column.name,

@@ -1,13 +1,15 @@
 """A run is a folder: what was asked, where it ran, what happened, and what came out."""
 
-from .embeddings import Embeddings, load_embeddings, write_embeddings
+from .embeddings import Embeddings, load_embeddings, names_of_test_images, write_embeddings
 from .environment import environment
-from .folder import MODEL, PRETRAINED, WEIGHTS, RunFolder
+from .folder import METRICS, MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
 from .load import Predictions, Run, load_run
 
 __all__ = [
+    "METRICS",
     "MODEL",
     "PRETRAINED",
+    "SPLIT",
     "WEIGHTS",
     "Embeddings",
     "Predictions",
@@ -16,5 +18,6 @@ __all__ = [
     "environment",
     "load_embeddings",
     "load_run",
+    "names_of_test_images",
     "write_embeddings",
 ]

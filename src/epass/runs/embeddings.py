@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
-from ..untrusted import read_limited
-from .folder import EMBEDDINGS, RunFolder
+from ..untrusted import LARGEST_JSON, parse_json, read_limited
+from .folder import EMBEDDINGS, SPLIT, RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST = 2**25  # bytes: a run writes less than a third of it
+LARGEST = 2**25  # bytes: a run writes less than half of it
 
 
 class Embeddings(NamedTuple):
@@ -60,3 +60,14 @@ def load_embeddings(folder: Path) -> Embeddings | None:
     if wrong:
         raise InputError(f"'{path}' is damaged: its arrays do not fit together.")
     return found
+
+
+def names_of_test_images(folder: Path, count: int) -> list[str]:
+    """What the `count` test images are called: by their files, or by their numbers where nothing else is known."""
+    try:
+        content = parse_json(read_limited(folder / SPLIT, LARGEST_JSON))
+        listed = content["test"] if isinstance(content, dict) else []
+    except (OSError, ValueError, KeyError):
+        listed = []
+    named = isinstance(listed, list) and len(listed) == count and all(isinstance(name, str) for name in listed)
+    return listed if named else [f"test image {number}" for number in range(count)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from ..files import force_to_disk, naming, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
+from .contents import Rows
 from .lock import LOCK, locked
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class RunFolder:
     def hold(self) -> AbstractContextManager[None]:
         """Keep other processes out; the folder is made if there is none."""
         self._make()
-        self._refuse_links()
+        self._refuse_odd_files()
         return locked(self.path)
 
     def create(self, force: bool) -> None:
@@ -135,6 +136,7 @@ class RunFolder:
     def _metric_lines(self) -> Iterable[tuple[bytes, dict[str, Any]]]:
         path = self.path / METRICS
         lines = read_limited(path, LARGEST_JSON).splitlines() if path.exists() else []
+        rows = Rows()
         for number, line in enumerate(lines, start=1):
             try:
                 row = parse_json(line)
@@ -142,8 +144,10 @@ class RunFolder:
                 if number == len(lines):
                     return
                 raise InputError(f"'{path}' is damaged in line {number}: {problem}.") from problem
-            if not isinstance(row, dict) or type(row.get("step")) is not int:
-                raise InputError(f"'{path}' is damaged in line {number}: it is no object with a step.")
+            try:
+                rows.check(row)
+            except ValueError as problem:
+                raise InputError(f"'{path}' is damaged in line {number}: {problem}.") from problem
             yield line, row
 
     def _make(self) -> None:
@@ -151,11 +155,13 @@ class RunFolder:
             raise InputError(f"'{self.path}' is a file; a run needs a folder.")
         self.path.mkdir(parents=True, exist_ok=True)
 
-    def _refuse_links(self) -> None:
+    def _refuse_odd_files(self) -> None:
         """Whoever made the folder may have put a link there, through which we would write somewhere else."""
         for path in (self.checkpoints, *(self.path / name for name in (*FILES, LOCK))):
             if path.is_symlink():
                 raise InputError(f"'{path}' is a link to '{path.readlink()}': put a copy of what it leads to there.")
+            if path.exists() and not (path.is_dir() if path == self.checkpoints else path.is_file()):
+                raise InputError(f"'{path}' is not what a run writes there: remove it.")
 
     def sweep(self) -> None:
         """Remove what crashes in the middle of a write left behind; the folder is ours alone."""

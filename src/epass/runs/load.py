@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
+from .contents import check_environment, check_model, check_recipe, check_results
 from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _DAMAGED = (
     MemoryError,
     OverflowError,
     NotImplementedError,
+    OSError,
     RuntimeError,
     SyntaxError,
     TypeError,
@@ -73,7 +76,7 @@ def load_run(path: str | Path) -> Run:
         raise InputError(f"There is no run at '{folder.path}'.")
     if not folder.exists():
         raise InputError(f"'{folder.path}' is not a run folder: it lacks {RECIPE} or {ENVIRONMENT}.")
-    recipe, found = _read_recipe(folder.path / RECIPE), _read_json(folder.path / ENVIRONMENT)
+    recipe, found = _read_recipe(folder.path / RECIPE), _read_json(folder.path / ENVIRONMENT, check_environment)
     assert found is not None  # the folder would not exist as a run
     predictions, validation = _read_predictions(folder.path / PREDICTIONS)
     return Run(
@@ -82,8 +85,8 @@ def load_run(path: str | Path) -> Run:
         recipe=recipe,
         environment=found,
         metrics=folder.metrics(),
-        results=_read_json(folder.path / RESULTS),
-        model=_read_json(folder.path / MODEL),
+        results=_read_json(folder.path / RESULTS, check_results),
+        model=_read_json(folder.path / MODEL, check_model),
         predictions=predictions,
         validation=validation,
     )
@@ -92,21 +95,24 @@ def load_run(path: str | Path) -> Run:
 def _read_recipe(path: Path) -> dict[str, Any]:
     data = read_limited(path, LARGEST_RECIPE)
     try:
-        return parse_toml(data.decode())
+        value = parse_toml(data.decode())
+        check_recipe(value)
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
+    return value
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path, check: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     data = read_limited(path, LARGEST_JSON)
     try:
         value = parse_json(data)
+        if not isinstance(value, dict):
+            raise ValueError("it holds no JSON object")
+        check(value)
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
-    if not isinstance(value, dict):
-        raise InputError(f"'{path}' is damaged: it holds no JSON object.")
     return value
 
 
@@ -121,26 +127,29 @@ def _read_predictions(path: Path) -> tuple[Predictions | None, Predictions | Non
     try:
         check_growth(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            test, validation = Predictions(arrays["logits"], arrays["labels"]), None
+            test, validation = _answers(arrays["logits"], arrays["labels"]), None
             if "validation_logits" in arrays:
-                validation = Predictions(arrays["validation_logits"], arrays["validation_labels"])
+                validation = _answers(arrays["validation_logits"], arrays["validation_labels"])
     except InputError:
         raise
     except _DAMAGED as problem:
+        if isinstance(problem, OSError) and problem.filename is not None:  # it cannot be opened
+            raise
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
-    for part in (test, validation):
-        if part is not None and not _fit_together(part):
-            raise InputError(f"'{path}' is damaged: logits and labels do not fit together.")
     return test, validation
 
 
-def _fit_together(part: Predictions) -> bool:
-    """Whether there are numbers for every class, and one of these classes for every image."""
+def _answers(logits: Any, labels: Any) -> Predictions:
+    """Finite numbers for every class, and one of these classes for every image: else a ValueError."""
     import numpy as np
 
-    logits, labels = part
     if not isinstance(logits, np.ndarray) or not isinstance(labels, np.ndarray):
-        return False  # NumPy hands out members that are no arrays as bytes
+        raise ValueError("it holds bytes that are no arrays")  # which NumPy hands out as they are
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or logits.dtype.kind != "f" or labels.dtype.kind != "i":
-        return False
-    return not len(labels) or (labels.min() >= 0 and labels.max() < logits.shape[1])
+        raise ValueError("logits and labels do not fit together")
+    if not logits.size or not (labels.min() >= 0 and labels.max() < logits.shape[1]):
+        raise ValueError("logits and labels do not fit together")
+    limit = np.finfo(np.float32).max
+    if not (np.abs(logits) <= limit).all():  # NaN is not
+        raise ValueError("some logits are not finite")
+    return Predictions(logits.astype(np.float32, copy=False), labels.astype(np.int64, copy=False))

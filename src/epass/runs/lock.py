@@ -15,11 +15,18 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep others out of `folder`. The system ends a lock with its process, however that dies."""
+    """Keep others out of `folder`. The system ends a lock with its process, however that dies.
+
+    The folder itself is locked, too, since people delete files of which they do not know what they are for.
+    """
     path = folder / LOCK
     number = _take(path)
     try:
-        yield
+        whole = _take_folder(folder)
+        try:
+            yield
+        finally:
+            os.close(whole)  # first: whoever comes next takes the file, then the folder
     finally:
         path.unlink(missing_ok=True)  # while it is still locked: afterwards it could be somebody else's
         os.close(number)
@@ -36,10 +43,7 @@ def _take(path: Path) -> int:
         except BlockingIOError:
             owner = os.read(number, 20).decode(errors="replace").strip()
             os.close(number)
-            raise InputError(
-                f"'{path.parent}' is in use by {f'process {owner}' if owner else 'another process'}: "
-                "wait until it ends, stop it, or choose another folder."
-            ) from None
+            raise _in_use(path.parent, f"process {owner}" if owner else "another process") from None
         except OSError as problem:
             warnings.warn(
                 f"'{path.parent}' cannot be locked ({problem.strerror}): let no other process train in it.",
@@ -50,6 +54,25 @@ def _take(path: Path) -> int:
             os.write(number, f"{os.getpid()}\n".encode())
             return number
         os.close(number)  # its owner removed it between our opening and our locking
+
+
+def _take_folder(folder: Path) -> int:
+    """The number of the open folder, locked where the file system can do that."""
+    import fcntl
+
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(number)
+        raise _in_use(folder, f"a process whose '{LOCK}' was deleted") from None
+    except OSError:  # some network file systems lock files alone
+        pass
+    return number
+
+
+def _in_use(folder: Path, owner: str) -> InputError:
+    return InputError(f"'{folder}' is in use by {owner}: wait until it ends, stop it, or choose another folder.")
 
 
 def _is_at(path: Path, number: int) -> bool:

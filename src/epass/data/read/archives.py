@@ -7,6 +7,7 @@ links) or to blow up (members larger than any image) is refused.
 from __future__ import annotations
 
 import gzip
+import lzma
 import stat
 import tarfile
 import zipfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
@@ -29,6 +31,7 @@ LARGEST_MEMBER = 512 * 1024**2  # bytes: an uncompressed image of as many pixels
 GROWTH = 20  # images hardly shrink in an archive
 SMALL = 2**28  # bytes that any archive may unpack to
 FEW, LEAST_PACKED = 10_000, 64  # members that any archive may have, and of more, the bytes that each takes at least
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)  # one file of an archive
 _SIDE_FILES = "__MACOSX"  # what macOS adds to the archives it makes
 
 
@@ -141,10 +144,16 @@ def read_members(files: Sequence[Place]) -> Iterator[tuple[int, Packed]]:
     with _members(path) as members:
         for found in members:
             number = position.pop(PurePosixPath(*_parts(path, found)), None)
-            stream = None if number is None else found.open()
-            if number is not None and stream is not None:
-                with stream:
-                    yield number, Packed(str(files[number]), stream.read(found.size))
+            if number is None:
+                continue
+            try:
+                with found.open() or BytesIO() as stream:
+                    packed = Packed(str(files[number]), stream.read(found.size))
+            except _DAMAGED as error:
+                if path.suffix.lower() != ".zip":  # behind it, nothing can be found
+                    raise
+                packed = Packed(str(files[number]), b"", str(error) or type(error).__name__)
+            yield number, packed
     if position:
         raise InputError(f"'{path}' changed while it was read: wait until it is complete.")
 
@@ -161,18 +170,10 @@ def _members(path: Path) -> Iterator[Iterable[_Found]]:
                 tarfile.open(fileobj=cast(Any, _Limited(opened)), mode="r:") as tar,
             ):
                 yield _in_tar(tar)
-    except (
-        zipfile.BadZipFile,
-        tarfile.TarError,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        OSError,
-        ValueError,
-    ) as error:
+    except (*_DAMAGED, tarfile.TarError, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.filename is not None:  # it cannot be opened
             raise
         raise InputError(f"'{path}' cannot be read as an archive ({error}): make or download it again.") from error
 

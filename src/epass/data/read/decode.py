@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
+from .image_limits import ROOM, prepare
 from .resize import central_square
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 ADVICE = ": replace or remove it"  # the end of what is said about an image that cannot be read
+_BAND = 2**20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
 ProgressCallback = Callable[[int, int], None]  # (images done, images in all)
 
@@ -36,11 +38,14 @@ class Packed:
 
     name: str  # in messages
     data: bytes
+    problem: str = ""  # why it could not be unpacked
 
     def __str__(self) -> str:
         return self.name
 
     def open(self, _mode: Literal["rb"]) -> BytesIO:
+        if self.problem:
+            raise ValueError(self.problem)
         return BytesIO(self.data)
 
 
@@ -113,22 +118,12 @@ def decode(source: Path | Packed, image_size: int) -> Tensor:
         if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
             raise ValueError("no plain file")
         with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
-            # A photo is decoded at the coarsest resolution that still leaves the antialiasing below something to do.
-            file.draft(None, (4 * image_size, 4 * image_size))
-            check_pixels(file)
-            file.load()
-            return to_square(file, image_size)
+            needed = prepare(file, stream, image_size)
+            with ROOM.taken(needed):
+                file.load()
+                return to_square(file, image_size)
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
         raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
-
-
-def check_pixels(image: Image) -> None:
-    """Refuse what a small file can blow up to: Pillow itself only warns, up to twice its limit."""
-    from PIL import Image as Pillow
-
-    limit = Pillow.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit:,} that are decoded")
 
 
 def to_square(image: Image, image_size: int) -> Tensor:
@@ -153,19 +148,35 @@ def _upright(image: Image) -> Image:
 
 
 def _to_rgb(image: Image) -> Image:
+    """The same colors on white, a band after the other: what conversions make on their way has no need to be large."""
     from PIL import Image as Pillow
 
     if image.mode == "F":
         raise ValueError("floating-point pixels, where 8 bits per channel are needed")
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
+    rows = max(1, _BAND // image.width)
+    if rows >= image.height:
+        return _band_to_rgb(image)
+    whole = Pillow.new("RGB", image.size)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        whole.paste(_band_to_rgb(band), (0, top))
+    return whole
+
+
+def _band_to_rgb(image: Image) -> Image:
+    from PIL import Image as Pillow
+
     if image.mode.startswith("I"):  # Pillow would clip 16-bit gray at 255, which turns most of it white
-        levels = np.asarray(image).astype(np.int64).clip(0, 65535)
+        levels = np.asarray(image).astype(np.int32).clip(0, 65535)
         if isinstance(image.info.get("transparency"), int):
             levels[levels == image.info["transparency"]] = 65535
         image = Pillow.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:  # what lies under transparent pixels is arbitrary, often black on black
         image = image.convert("RGBA")
         image = Pillow.alpha_composite(Pillow.new("RGBA", image.size, "white"), image)
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return image.convert("RGB")
 
 
 def _reason(error: Exception) -> str:

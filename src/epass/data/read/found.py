@@ -5,7 +5,7 @@ They are decoded chunk by chunk, so that their number is limited by no memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -105,3 +105,13 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
         raise InputError(f"'{path}' holds no image: give one with files of these kinds: {endings}.")
     names = [name_inside(file, place) for file in files] + [name for name, _ in missing]
     return FoundImages(names, files, read, [reason for _, reason in missing])
+
+
+def find_named(path: str | Path, names: Sequence[str]) -> FoundImages:
+    """The images with these names in a folder, in an archive or beside a table, as data sets call them."""
+    place = Path(path).expanduser()
+    if not is_archive(place):
+        home = place if place.is_dir() else place.parent
+        return FoundImages(list(names), [home / name for name in names], from_disk, [])
+    members = {name_inside(file, place): file for file in list_archived(place, [])}
+    return FoundImages(list(names), [members[name] for name in names if name in members], read_members, [])

@@ -13,7 +13,8 @@ from ...augment import reflect_padding
 from ...errors import InputError, one_of
 from ..dataset import Dataset, channel_statistics
 from ..images import Images, ImageSource, concatenate
-from .decode import FORMATS, Packed, ProgressCallback, check_pixels, decode, to_square
+from .decode import FORMATS, Packed, ProgressCallback, decode, to_square
+from .image_limits import check_pixels
 from .listing import ROLES, check_number, number, number_classes, taken_for
 from .resize import check_image_size
 

@@ -20,6 +20,7 @@ from .drawing import IntArray
 
 FORMAT = 1  # of the file; a newer one is refused, not guessed at
 PARTS = ("labeled", "unlabeled", "validation", "test")
+LABELED_PARTS = ("labeled", "validation", "test")  # whose labels are used
 SAMPLED = 1024  # images that a fingerprint looks at: all of a large set would take seconds at the start of every run
 
 
@@ -54,34 +55,36 @@ def split_text(dataset: Dataset, positions: Positions) -> str:
     """The file that `read_split` reads back; images by name where they have one."""
     content: dict[str, Any] = {
         "format": FORMAT,
-        "data": {**_describe(dataset), "fingerprint": fingerprint(dataset)},
+        "data": {
+            **count_images(dataset),
+            "fingerprint": fingerprint(dataset),
+            "mean": list(dataset.mean),
+            "std": list(dataset.std),
+        },
         "classes": [dataset.classes[number] for number in positions.classes],
     }
     for part in PARTS:
-        names = _names(dataset, part)
+        names = names_of(dataset, part)
         index: list[int] = getattr(positions, part).tolist()
         content[part] = [names[position] for position in index] if names else index
+    content["labels"] = {part: label_numbers(dataset, part, positions) for part in LABELED_PARTS}
     lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"  # one line per part: a position on each would be a very long file
 
 
 def read_split(path: Path, dataset: Dataset) -> Positions:
     """The split in the file at `path`, which must be one of this data set."""
-    content = _read(path)
+    if not path.is_file():
+        raise InputError(f"There is not a split file '{path}': every run folder holds one, called split.json.")
+    content = parse_split(read_limited(path, LARGEST_JSON), path)
     _check_data(path, content, dataset)
-    for name in content["classes"]:
-        if name not in dataset.classes:
-            raise InputError(f"In '{path}': {unknown('class', str(name), dataset.classes)}")
-    parts = {part: _positions(path, part, content[part], dataset) for part in PARTS}
-    positions = Positions(classes=tuple(sorted({dataset.classes.index(name) for name in content["classes"]})), **parts)
-    _check_parts(path, positions, dataset)
+    positions = find_positions(path, content, dataset)
+    check_parts(path, positions, dataset)
     return positions
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        raise InputError(f"There is not a split file '{path}': every run folder holds one, called split.json.")
-    data = read_limited(path, LARGEST_JSON)
+def parse_split(data: bytes, path: Path) -> Mapping[str, Any]:
+    """What a split file says, in the right types; `path` is for the sentence that refuses it."""
     try:
         content = parse_json(data)
     except ValueError as problem:
@@ -99,15 +102,24 @@ def _check_data(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Non
     if content["data"].get("fingerprint") == fingerprint(dataset):
         return
     made_for = {key: content["data"].get(key) for key in ("name", "train", "test")}
-    here = _describe(dataset)
-    difference = f"for {_say(made_for)}, and this is {_say(here)}"
+    here = count_images(dataset)
+    difference = f"for {say_count(made_for)}, and this is {say_count(here)}"
     if all(made_for[key] == here[key] for key in ("train", "test")):
         difference += " with other classes, labels, images or image size"
     raise InputError(f"'{path}' belongs to other data: it was made {difference}.")
 
 
+def find_positions(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Positions:
+    """Where the images of a split file lie in a data set that has them all."""
+    for name in content["classes"]:
+        if name not in dataset.classes:
+            raise InputError(f"In '{path}': {unknown('class', str(name), dataset.classes)}")
+    classes = tuple(sorted({dataset.classes.index(name) for name in content["classes"]}))
+    return Positions(classes, *(_positions(path, part, content[part], dataset) for part in PARTS))
+
+
 def _positions(path: Path, part: str, entries: list[Any], dataset: Dataset) -> IntArray:
-    names, count = _names(dataset, part), len(_source(dataset, part))
+    names, count = names_of(dataset, part), len(_source(dataset, part))
     numbers = {name: position for position, name in enumerate(names)}
     found = [numbers.get(entry, -1) if isinstance(entry, str) else entry for entry in entries]
     for entry, position in zip(entries, found, strict=True):
@@ -117,7 +129,7 @@ def _positions(path: Path, part: str, entries: list[Any], dataset: Dataset) -> I
     return np.array(found, dtype=np.int64)
 
 
-def _check_parts(path: Path, positions: Positions, dataset: Dataset) -> None:
+def check_parts(path: Path, positions: Positions, dataset: Dataset) -> None:
     """What is tested must not be trained on, and what is labeled must have a label."""
     labeled, held_out = positions.labeled, positions.test if dataset.test is None else positions.test[:0]
     if len(np.unique(labeled)) < len(labeled):
@@ -135,7 +147,15 @@ def _check_parts(path: Path, positions: Positions, dataset: Dataset) -> None:
         raise InputError(f'\'{path}\' has no image of its "classes" in "test": list at least one.')
 
 
-def _describe(dataset: Dataset) -> dict[str, Any]:
+def label_numbers(dataset: Dataset, part: str, positions: Positions) -> list[int]:
+    """The labels of a part as numbers of its known classes, -1 for every other one."""
+    numbers = {number: place for place, number in enumerate(positions.classes)}
+    labels: list[int] = _source(dataset, part).labels.numpy()[getattr(positions, part)].tolist()
+    return [numbers.get(label, -1) for label in labels]
+
+
+def count_images(dataset: Dataset) -> dict[str, Any]:
+    """How a data set is called, and how many images it has."""
     return {
         "name": dataset.name,
         "train": len(dataset.train),
@@ -143,7 +163,8 @@ def _describe(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _say(data: Mapping[str, Any]) -> str:
+def say_count(data: Mapping[str, Any]) -> str:
+    """The same in words."""
     return f"'{data['name']}' ({data['train']} training and {data['test']} test images)"
 
 
@@ -151,7 +172,8 @@ def _source(dataset: Dataset, part: str) -> ImageSource:
     return dataset.test if part == "test" and dataset.test is not None else dataset.train
 
 
-def _names(dataset: Dataset, part: str) -> tuple[str, ...]:
+def names_of(dataset: Dataset, part: str) -> tuple[str, ...]:
+    """The names of the images among which those of a part are."""
     return dataset.test_names if part == "test" and dataset.test is not None else dataset.train_names
 
 

@@ -99,7 +99,7 @@ def divide(dataset: Dataset, *, seed: int, all_labels: bool = False, **settings:
     """
     protocol = Protocol(**settings)
     if protocol.split_file is None:
-        return _cut(dataset, _draw_positions(dataset, protocol, seed, all_labels))
+        return cut(dataset, _draw_positions(dataset, protocol, seed, all_labels))
     positions = read_split(Path(protocol.split_file).expanduser(), dataset)
     if all_labels:
         trained = np.union1d(positions.labeled, positions.unlabeled)
@@ -107,7 +107,7 @@ def divide(dataset: Dataset, *, seed: int, all_labels: bool = False, **settings:
         positions = Positions(
             positions.classes, trained[known], positions.unlabeled, positions.validation, positions.test
         )
-    return _cut(dataset, positions)
+    return cut(dataset, positions)
 
 
 def _draw_positions(dataset: Dataset, protocol: Protocol, seed: int, all_labels: bool) -> Positions:
@@ -184,7 +184,7 @@ def _fold(dataset: Dataset, fold: int, usable: IntArray, kept: IntArray) -> tupl
     return listed[np.isin(listed, usable)], np.setdiff1d(usable, listed)
 
 
-def _cut(dataset: Dataset, positions: Positions) -> Split:
+def cut(dataset: Dataset, positions: Positions) -> Split:
     """The images at these positions, with the numbers of the known classes."""
     known, train = positions.classes, dataset.train
     truth = _numbers(train.labels.numpy(), known, len(dataset.classes))
@@ -198,24 +198,30 @@ def _cut(dataset: Dataset, positions: Positions) -> Split:
     labeled = _images(train, positions.labeled, truth)
     again = np.array_equal(positions.labeled, positions.unlabeled)  # then one copy of the pixels is enough
     unlabeled = _images(labeled if again else train, positions.unlabeled, hidden, taken=again)
-
-    tested = train if dataset.test is None else dataset.test
-    numbers = _numbers(tested.labels.numpy(), known, len(dataset.classes))
-    inside = numbers[positions.test] >= 0
-    whole = dataset.test is not None and inside.all() and np.array_equal(positions.test, np.arange(len(tested)))
-    same = whole and len(known) == len(dataset.classes)
-    outside = np.full_like(numbers, len(known))
+    test, outliers = cut_test(dataset, positions)
     return Split(
         labeled=labeled,
         unlabeled=unlabeled,
-        test=tested if same else _images(tested, positions.test[inside], numbers),
+        test=test,
         held_out=dataset.test is None,
         label_counts=tuple(counts),
         classes=classes,
         positions=positions,
         validation=_images(train, positions.validation, truth) if len(positions.validation) else None,
-        outliers=None if inside.all() else _images(tested, positions.test[~inside], outside),
+        outliers=outliers,
     )
+
+
+def cut_test(dataset: Dataset, positions: Positions) -> tuple[ImageSource, ImageSource | None]:
+    """The test images of the known classes, and those of no known class, if there are any."""
+    known, tested = positions.classes, dataset.train if dataset.test is None else dataset.test
+    numbers = _numbers(tested.labels.numpy(), known, len(dataset.classes))
+    inside = numbers[positions.test] >= 0
+    whole = dataset.test is not None and inside.all() and np.array_equal(positions.test, np.arange(len(tested)))
+    same = whole and len(known) == len(dataset.classes)
+    test = tested if same else _images(tested, positions.test[inside], numbers)
+    outside = np.full_like(numbers, len(known))
+    return test, None if inside.all() else _images(tested, positions.test[~inside], outside)
 
 
 def _images(source: ImageSource, index: IntArray, labels: IntArray, *, taken: bool = False) -> ImageSource:

@@ -1,0 +1,58 @@
+"""A result that is hardly better than guessing is told; one that is not, is not."""
+
+import numpy as np
+import pytest
+
+from epass.evaluation import find_alarms
+from epass.evaluation.alarms import is_near_chance
+
+
+def answers(error: float, classes: int, each: int) -> np.ndarray:
+    """Confusion counts with this error, the mistakes spread evenly."""
+    wrong = error * each / (classes - 1)
+    return np.where(np.eye(classes) > 0, (1 - error) * each, wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "classes", "each", "near"),
+    [
+        (0.88, 10, 100, True),
+        (0.919, 37, 99, True),
+        (0.80, 10, 100, False),
+        (0.85, 37, 99, False),
+        (0.96, 100, 100, False),  # four times as often right as by chance
+        (0.97, 100, 100, True),
+        (0.99, 1000, 50, False),
+        (0.30, 2, 10, True),  # 14 of 20 may be luck
+        (0.10, 2, 10, False),
+        (0.46, 2, 1000, True),
+        (0.40, 2, 1000, False),
+        (0.00, 2, 1, False),  # nobody can do better
+    ],
+)
+def test_both_sides_of_the_line(error: float, classes: int, each: int, near: bool) -> None:
+    assert is_near_chance(answers(error, classes, each)) == near
+
+
+def test_the_most_frequent_class_is_no_merit_and_recognizing_rare_ones_is() -> None:
+    assert is_near_chance(np.array([[950, 0], [50, 0]]))
+    assert is_near_chance(np.array([[940, 10], [47, 3]]))
+    assert not is_near_chance(np.array([[900, 50], [10, 40]]))  # 94 % right, below the 95 % of the frequent class
+    assert not is_near_chance(np.array([[7, 0], [0, 0]]))  # one class in the test says nothing
+    assert is_near_chance(np.array([[9, 1, 90], [9, 1, 90], [0, 0, 0]]))  # names a class that is not there
+
+
+def test_guessing_is_told_nearly_always() -> None:
+    random = np.random.default_rng(0)
+    for classes, images in ((2, 30), (10, 200), (37, 400)):
+        labels = random.integers(0, classes, (200, images))
+        told = [find_alarms(random.normal(size=(images, classes)), truth) for truth in labels]
+        assert sum(map(bool, told)) >= 190
+
+
+def test_the_sentence() -> None:
+    labels = np.repeat([0, 1, 2], [6, 2, 2])
+    assert find_alarms(np.eye(3)[labels], labels) == []
+    (sentence,) = find_alarms(np.eye(3)[np.zeros(10, dtype=int)], labels, who="FixMatch (seed 1)")
+    beginning = "The result of FixMatch (seed 1) is hardly better than guessing: 60.0 % of 10 test images are right"
+    assert sentence.startswith(f"{beginning}, and always naming the most frequent class gives 60.0 %. ")
