@@ -15,16 +15,18 @@ from safetensors.torch import load_file
 
 from epass.augment import normalize
 from epass.data import Dataset, Images, Vectors
+from epass.engine.baseline import baseline_recipe, run_baseline
 from epass.engine.build import build
 from epass.engine.infer import predict
 from epass.engine.models import load_model
 from epass.engine.run import run
 from epass.errors import InputError
+from epass.evaluation.baselines import BASELINES
 from epass.extensions import trust
 from epass.networks import NETWORKS, FromImages
 from epass.recipe import Recipe, read_recipe
 from epass.recipes import builtin_recipes
-from epass.runs.embeddings import load_embeddings
+from epass.runs import RunFolder, load_embeddings, load_run
 
 CPU = torch.device("cpu")
 PHOTOS = [name for name in builtin_recipes() if name.startswith("photos-")]
@@ -174,6 +176,19 @@ def test_the_frozen_network_may_be_your_own(tmp_path: Path) -> None:
     net, model = load_model(tmp_path / "run")
     assert isinstance(net, FromImages)
     assert model["features"] == {"net": name}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_is_a_run_that_can_be_read(tmp_path: Path, name: str) -> None:
+    recipe = baseline_recipe(short("photos-fixmatch"), name)
+    run_baseline(recipe, RunFolder(tmp_path / "run"), stored(), "epass compare")
+    found = load_run(tmp_path / "run")
+    assert found.results is not None
+    assert found.results["last"]["error"] < 0.5
+    assert found.predictions is not None
+    assert found.predictions.logits.shape == (6, 3)
+    with pytest.raises(InputError, match="holds no finished model"):
+        load_model(tmp_path / "run")
 
 
 DAMAGES: dict[str, dict[str, Any]] = {

@@ -37,7 +37,7 @@ def run_baseline(recipe: Recipe, home: RunFolder, dataset: Dataset, command: str
     """Fit the baseline that a recipe names, in its folder; a finished run is left as it is."""
     if home.exists() and (home.path / "results.json").is_file():
         return
-    name, split = str(recipe.method["name"]), split_for(recipe, dataset)
+    name, split = str(recipe.method["name"]), split_for(replace(recipe, method={"name": "supervised"}), dataset)
     with home.hold():
         home.create(force=True)
         home.write_json("environment.json", environment(recipe.seed, command, "cpu"))

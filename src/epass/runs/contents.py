@@ -77,14 +77,16 @@ RESULTS: Mapping[str, Rule] = {
     "validation_selected.error": _fraction,
     "validation_selected.images": _whole,
 }
+BASELINE: Mapping[str, Rule] = {"classes": _names, "names?": _or_nothing(_table)}  # a model without a network
 MODEL: Mapping[str, Rule] = {
-    "classes": _names,
-    **dict.fromkeys(("channels", "height", "width"), _positive),
+    **BASELINE,
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
-    **dict.fromkeys(("projector?", "wrapper?", "names?"), _or_nothing(_table)),
-    **dict.fromkeys(("net.name", "method.name", "wrapper.name"), _text),
+    **dict.fromkeys(("projector?", "wrapper?", "features?"), _or_nothing(_table)),
+    **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net"), _text),
 }
+IMAGES: Mapping[str, Rule] = dict.fromkeys(("channels", "height", "width"), _positive)
+VECTORS: Mapping[str, Rule] = {"numbers": _positive}
 
 
 def check_recipe(content: Mapping[str, Any]) -> None:
@@ -106,7 +108,10 @@ def check_results(content: Mapping[str, Any]) -> None:
 
 def check_model(content: Mapping[str, Any]) -> None:
     """A ValueError says what is not as it is in model.json."""
-    _check(content, MODEL)
+    if set(content) <= {"classes", "names"}:
+        _check(content, BASELINE)
+    else:
+        _check(content, {**MODEL, **(VECTORS if "numbers" in content else IMAGES)})
 
 
 def _check(content: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
