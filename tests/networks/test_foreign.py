@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epass.errors import InputError
+from epass.features import make_extractor
+from epass.features.embed import IMAGENET_MEAN
 from epass.networks import find_network, make_network
 from epass.recipe import arguments
 from epass.training.optimizer import parameter_groups
@@ -68,6 +70,17 @@ def test_a_network_of_timm(timm: list[dict[str, Any]]) -> None:
     assert net.num_features == 6
     make_network("timm:pooled", in_channels=3, num_classes=4, weights="published")
     assert timm[1]["pretrained"] is True
+
+
+def test_a_network_of_timm_says_how_its_images_were_normalized(
+    timm: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"mean": (0.5, 0.5, 0.25), "std": (0.5, 0.25, 0.5), "input_size": (3, 224, 224)}
+    monkeypatch.setattr(Pooled, "pretrained_cfg", known, raising=False)
+    extractor = make_extractor(net="timm:pooled")
+    assert (extractor.mean, extractor.std) == (known["mean"], known["std"])
+    monkeypatch.setattr(Pooled, "pretrained_cfg", {"mean": (0.5,), "std": (0.5,)})  # of gray images
+    assert make_extractor(net="timm:pooled").mean == IMAGENET_MEAN
 
 
 def test_the_layer_before_the_classifier_of_timm_counts(timm: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ run is exact only without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ def timm_backbone(name: str, published: bool = False, *, in_channels: int = 3) -
     undecayed: Callable[[], set[str]] | None = getattr(model, "no_weight_decay", None)
     own = {parameter for parameter, _ in model.named_parameters()}
     model.undecayed = tuple(sorted(own & undecayed())) if undecayed else ()
+    _remember_scale(model, getattr(model, "pretrained_cfg", None), "mean", "std")
     return cast(nn.Module, model)
 
 
@@ -62,6 +63,8 @@ class HuggingFace(nn.Module):
             raise InputError(f"transformers does not say how wide the features of '{name}' are: choose an image model.")
         self.model: nn.Module = model
         self.num_features = width
+        if published:
+            _remember_scale(self, _image_settings(name), "image_mean", "image_std")
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.model(pixel_values=images)
@@ -70,6 +73,22 @@ class HuggingFace(nn.Module):
             return pooled.flatten(1)
         last: Tensor = found.last_hidden_state
         return last.mean((2, 3)) if last.ndim == 4 else last.mean(1)
+
+
+def _image_settings(name: str) -> object:
+    """What transformers knows of the images that a model was trained on, if anything."""
+    try:
+        from transformers import AutoImageProcessor
+
+        return AutoImageProcessor.from_pretrained(name, trust_remote_code=False).to_dict()
+    except Exception:  # many a folder of a model lacks it
+        return None
+
+
+def _remember_scale(backbone: nn.Module, known: object, mean: str, std: str) -> None:
+    """Let a network say how its images were normalized, for whoever makes features of it; most do as ImageNet does."""
+    if isinstance(known, Mapping) and len(known.get(mean) or ()) == len(known.get(std) or ()) == 3:
+        backbone.mean, backbone.std = (tuple(float(value) for value in known[key]) for key in (mean, std))  # type: ignore[assignment]
 
 
 FOREIGN: dict[str, Callable[..., nn.Module]] = {"timm": timm_backbone, "hf": HuggingFace}
