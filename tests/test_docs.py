@@ -46,6 +46,7 @@ from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import start_settings
 from epass.evaluation import SCORES
 from epass.evaluation.bootstrap import paired_interval
+from epass.features import make_extractor
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
@@ -400,13 +401,14 @@ def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None
         assert results_table.cifar10_pairs().endswith("| none from one seed |\n")
 
 
-@pytest.mark.parametrize("name", ["data", "augment", "start", "net", "projector", "plan"])
+@pytest.mark.parametrize("name", ["data", "features", "augment", "start", "net", "projector", "plan"])
 def test_the_recipe_page_lists_every_key(name: str) -> None:
     projector = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"]} | arguments(ProjectorEnsemble)
     networks = {key: value for net in NETWORKS.values() for key, value in arguments(net).items()}
     schema = {
         "data": data_schema(),
         "augment": arguments(make_policies),
+        "features": arguments(make_extractor),
         "start": arguments(start_settings),
         "net": {key: value for key, value in networks.items() if key != "in_channels"} | arguments(start_from),
         "projector": projector,

@@ -95,7 +95,7 @@ def test_small_network_gets_gradients_everywhere() -> None:
 
 
 def test_the_body_for_vectors_is_a_linear_layer_with_batchnorm() -> None:
-    net = make_network("mlp", in_channels=7, num_classes=3, width=5)
+    net = make_network("mlp", in_channels=7, num_classes=3, hidden=5)
     assert isinstance(net.backbone, MLP)
     vectors = 3 + torch.randn(64, 7)
     linear, norm, _ = net.backbone.layers

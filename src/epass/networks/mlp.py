@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Vectors (N, in_channels) in, features (N, width) out: linear, BatchNorm, ReLU."""
+    """Vectors (N, in_channels) in, features (N, hidden) out: linear, BatchNorm, ReLU."""
 
     takes_vectors: ClassVar[bool] = True
 
-    def __init__(self, *, in_channels: int = 1280, width: int = 256) -> None:
+    def __init__(self, *, in_channels: int = 1280, hidden: int = 256) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(in_channels, width), nn.BatchNorm1d(width), nn.ReLU())
-        self.num_features = width
+        self.layers = nn.Sequential(nn.Linear(in_channels, hidden), nn.BatchNorm1d(hidden), nn.ReLU())
+        self.num_features = hidden
 
     def forward(self, vectors: Tensor) -> Tensor:
         return cast(Tensor, self.layers(vectors))
