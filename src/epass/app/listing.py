@@ -200,7 +200,7 @@ def recipes(
     """
     chosen = choose_recipes(name)
     if name is not None and name in chosen:
-        yield Notice(explained_recipe(name).removesuffix("\n"))
+        yield from map(Notice, explained_recipe(name).splitlines())
     elif name is not None:
         yield Table(("recipe", "source"), [[key, read_recipe(key).source] for key in chosen])
         yield Notice("Print one: epass recipes NAME")
