@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
 from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -152,14 +153,21 @@ def learns_from_features(request: Request, data: str) -> bool:
 
     Who names the network to train, or weights to start from, wants to train that.
     """
-    from ..data import side_of_photos
-
     if request.features is not None:
         return request.features != NO_FEATURES
     if request.pretrain or (request.net, request.weights, request.start) != (None, None, None):
         return False
-    side = side_of_photos(data)
+    path = Path(data).expanduser()
+    side = _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
     return side is not None and side >= PHOTO_SIDE
+
+
+@lru_cache(maxsize=4)
+def _side_of_photos(data: str, changed: int) -> int | None:
+    """Kept, since every run of a comparison asks, until the folder has `changed`."""
+    from ..data import side_of_photos
+
+    return side_of_photos(data)
 
 
 def compose(request: Request, recipe: Recipe) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..data import Dataset, ImageSource, Vectors, vector_statistics
+from ..data import Dataset, Images, ImageSource, Vectors, vector_statistics, with_channels
 from .embed import embed, make_extractor
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def embed_dataset(
         return dataset
     extractor = make_extractor(**settings)
     views, seed = settings.get("views", 2), settings.get("seed", 0)
-    sources = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
+    sources = [in_color(part) for part in (dataset.train, dataset.test) if part is not None]
     images = sum(map(len, sources))
     total = images if plain_only else images + 2 * views * len(dataset.train)
     parts, before = [], 0
@@ -40,12 +40,19 @@ def embed_dataset(
         parts.append([(yield from _counted(embed(source, extractor, device), before, 1, total))])
         before += len(source)
     if not plain_only:  # nothing is learned from test images: their plain view is enough
-        passing = embed(dataset.train, extractor, device, views=views, seed=seed)
+        passing = embed(sources[0], extractor, device, views=views, seed=seed)
         parts[0].append((yield from _counted(passing, before, 2 * views, total)))
     train, *test = [_vectors(source, torch.cat(part, 1)) for source, part in zip(sources, parts, strict=True)]
     mean, std = vector_statistics(train.pixels)
     drawn = {"weak": "stored-weak", "strong": "stored-strong", "crop": "stored-strong", "views": views}
     return replace(dataset, train=train, test=test[0] if test else None, mean=mean, std=std, augment=drawn)
+
+
+def in_color(images: ImageSource) -> ImageSource:
+    """Gray images with three equal channels, which is what networks that have seen photos take; others as they are."""
+    if isinstance(images, Images) and images.shape[0] == 1:
+        return Images(with_channels(images.pixels, 3), images.labels)
+    return images
 
 
 def _counted(
