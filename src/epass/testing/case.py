@@ -61,7 +61,7 @@ class Case:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             width = TinyBackbone.num_features
-            backbone = MLP(in_channels=VECTOR[0], width=width) if self.vectors else TinyBackbone()
+            backbone = MLP(in_channels=VECTOR[0], hidden=width) if self.vectors else TinyBackbone()
             net = Classifier(backbone, PROBLEM.num_classes)
             arguments = dict(self.arguments)
             if takes_projector:
