@@ -44,7 +44,7 @@ def short(name: str, **settings: Any) -> Recipe:
         "data.labels": 6,
         "plan.labeled_batch": 4,
         "plan.unlabeled_ratio": 2,
-        "net.width": 5,
+        "net.hidden": 5,
         "features.net": "eye",
     }
     recipe = read_recipe(name).with_settings({"plan.steps": 20, **small} | settings)
@@ -87,7 +87,7 @@ def test_rotations_of_vectors_are_refused() -> None:
 
 def test_a_network_for_images_is_refused_for_vectors() -> None:
     with pytest.raises(InputError, match=r"^The network takes images, and these are vectors: use mlp \(--net\)\.$"):
-        build(short("photos-fixmatch", **{"net.name": "small"}), CPU, stored())
+        build(short("photos-fixmatch", **{"net.name": "small", "net.hidden": None}), CPU, stored())
 
 
 @pytest.fixture(scope="module")
