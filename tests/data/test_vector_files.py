@@ -198,7 +198,7 @@ def test_mistakes_in_tables(refused, tmp_path: Path, lines: list[str], parts: tu
 
 @pytest.mark.parametrize(
     ("how", "parts"),
-    [({"image_size": 32}, ("no image size", "data.image_size")), ({"streaming": True}, ("data.streaming",))],
+    [({"image_size": 32}, ("no image size", "--image-size")), ({"streaming": True}, ("data.streaming",))],
 )
 def test_vectors_are_not_scaled_or_streamed(refused, tmp_path: Path, how: dict[str, Any], parts: Any) -> None:
     np.savez(tmp_path / "a.npz", vectors=VECTORS, labels=LABELS)

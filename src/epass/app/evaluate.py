@@ -13,10 +13,11 @@ from ..recipe import read_recipe
 from ..runs import load_run
 from .events import Caution, Event, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
-from .words import count_images, some
+from .predict import check_width
+from .words import counted, some
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Images, ImageSource
+    from ..data import Dataset, ImageSource
 
 
 @work
@@ -48,7 +49,7 @@ def evaluate(
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
     scores = score(predict(net.to(place), test, dataset, place), test.labels)
     yield Result(
-        f"{run} on {count_images(len(test))} of {dataset.name}",
+        f"{run} on {counted(len(test), 'vector' if 'numbers' in model else 'image')} of {dataset.name}",
         facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
         values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores},
     )
@@ -64,13 +65,19 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource]:
     return dataset, split_for(recipe, dataset).test
 
 
-def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, Images]:
+def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, ImageSource]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
-    from ..data import Images, open_dataset, with_channels
+    from ..data import Images, Vectors, holds_vectors, open_dataset, with_channels
 
-    dataset = open_dataset(name, image_size=model["height"], progress=reading)
+    if "numbers" not in model and holds_vectors(name):
+        raise InputError(f"'{name}' holds vectors, and the model takes images: give it images.")
+    dataset = open_dataset(name, image_size=model.get("height"), progress=reading)
+    if "numbers" in model and not isinstance(dataset.train, Vectors):
+        raise InputError(f"'{name}' holds images, and the model takes vectors of {model['numbers']:,} numbers.")
+    if isinstance(dataset.train, Vectors):
+        check_width(name, dataset.train.shape[0], model)
     classes: list[str] = model["classes"]
     if set(classes) != set(dataset.classes):
         missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))
@@ -80,4 +87,7 @@ def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tup
     if test is None:
         test = dataset.train.select(torch.nonzero(dataset.train.labels >= 0).flatten())
     number = torch.tensor([classes.index(label) for label in dataset.classes])
-    return dataset, Images(with_channels(test.pixels, model["channels"]), number[test.labels])
+    labels = number[test.labels]
+    if isinstance(test, Vectors):
+        return dataset, test.labeled(labels)
+    return dataset, Images(with_channels(test.pixels, model["channels"]), labels)

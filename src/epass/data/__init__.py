@@ -152,7 +152,7 @@ def open_dataset(
     if holds_vectors(name_or_path, path_column=path_column):
         _refuse_streaming(name_or_path, streaming)
         if image_size is not None:
-            raise InputError(f"'{name_or_path}' holds vectors, which have no image size: leave data.image_size out.")
+            raise InputError(f"'{name_or_path}' holds vectors, which have no image size: leave out --image-size.")
         return open_vectors(path, label_column)
     listing = _list_images(name_or_path, path_column, label_column)
     if listing is not None:
