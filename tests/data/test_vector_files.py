@@ -58,7 +58,8 @@ def test_labels_may_be_texts_with_gaps() -> None:
     made = from_vectors(VECTORS, ["cat", None, "dog", float("nan"), "", "cat"], VECTORS[:2], ["dog", "cat"])
     assert made.classes == ("cat", "dog")
     assert made.train.labels.tolist() == [0, -1, 1, -1, -1, 0]
-    assert made.test is not None and made.test.labels.tolist() == [1, 0]
+    assert made.test is not None
+    assert made.test.labels.tolist() == [1, 0]
 
 
 def with_value(value: float) -> np.ndarray:
@@ -95,7 +96,8 @@ def test_an_npz_file_with_a_test_set(tmp_path: Path) -> None:
     made = open_dataset(str(path))
     assert (made.name, made.unused) == ("songs", ("val",))
     assert np.array_equal(views(made.train)[:, 0], VECTORS)
-    assert made.test is not None and made.test.labels.tolist() == [0, 1]
+    assert made.test is not None
+    assert made.test.labels.tolist() == [0, 1]
 
 
 def test_an_npz_file_without_one(tmp_path: Path) -> None:
@@ -141,7 +143,8 @@ def test_an_npy_file_beside_a_table(refused, tmp_path: Path) -> None:
     assert made.train.labels.tolist() == [0, -1, 1, 0, 0]
     assert made.validation == 1
     assert np.array_equal(views(made.train)[:, 0], VECTORS[[0, 2, 3, 5, 4]])
-    assert made.test is not None and np.array_equal(views(made.test)[:, 0], VECTORS[[1]])
+    assert made.test is not None
+    assert np.array_equal(views(made.test)[:, 0], VECTORS[[1]])
     (tmp_path / "e.csv").write_text("\n".join(["label,split", *rows[:5]]))
     with refused("has 5 rows for the 6 vectors"):
         open_dataset(str(path))
@@ -156,7 +159,8 @@ def test_a_table_of_numbers(tmp_path: Path) -> None:
     made = open_dataset(str(tmp_path / "t.csv"))
     assert views(made.train)[:, 0].tolist() == [[1, 2.5], [3, -1], [0, 1000]]
     assert made.train.labels.tolist() == [0, -1, 1]
-    assert made.test is not None and views(made.test).tolist() == [[[2, 2]]]
+    assert made.test is not None
+    assert views(made.test).tolist() == [[[2, 2]]]
 
 
 def test_a_table_of_lists_whose_files_are_only_names(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def as_values(answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | 
 def summarize(
     title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None, thing: str
 ) -> Iterator[Section | Table]:
-    """How many images, or whatever `thing` they are, of which class, those to look at, and whether the model is out of its depth."""
+    """How many images or vectors of which class, those to look at, and whether the model is out of its depth."""
     counts = Counter(answer.classes[0] for answer in answers).most_common()
     facts = {name: f"{counted(count, thing)}, {percent(count / len(answers), 1)}" for name, count in counts}
     if len(counts) > LISTED_CLASSES:
@@ -218,7 +218,8 @@ def summarize(
     if doubt is not None and doubt.many:
         yield Section(
             f"{doubt.images:,} of {counted(len(answers), thing)} are less certain than nine tenths of the run's test "
-            f"{thing}s (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned from."
+            f"{thing}s (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned "
+            "from."
         )
     if unreadable:
         reasons = [f"{name} {reason}" for name, reason in unreadable.items()]

@@ -202,12 +202,11 @@ def _limits(run: Run, results: Mapping[str, Any], predictions: Predictions) -> I
 
 
 def _loading(run: Run, model: Mapping[str, Any]) -> str:
+    sizes = ["numbers"] if "numbers" in model else ["channels", "height", "width"]
+    shape = tuple(model[size] for size in sizes)
+    name, what, scale, shaped = "pixels", "images", ", from 0 to 1", ".view(-1, 1, 1)"
     if "numbers" in model:
-        name, shape, scale, shaped = "vectors", (model["numbers"],), "", ""
-    else:
-        name, shape = "pixels", (model["channels"], model["height"], model["width"])
-        scale, shaped = ", from 0 to 1", ".view(-1, 1, 1)"
-    what = "images" if name == "pixels" else name
+        name, what, scale, shaped = "vectors", "vectors", "", ""
     code = f"""import torch
 from epass import load_model
 

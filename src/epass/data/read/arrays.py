@@ -204,6 +204,7 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def missing_array(path: Path, key: str, arrays: Mapping[str, Array]) -> InputError:
+    """The error for a file without an array that is needed."""
     found = ", ".join(sorted(arrays)) or "nothing"
     return InputError(f"'{path}' has no array called '{key}': it holds {found}.")
 

@@ -57,7 +57,8 @@ def list_table(path: Path, path_column: str | None = None, label_column: str | N
         *[name for name in table.columns if name.lower() == "split"][:1],
     ]
     cells = [
-        [cell_text(path, name, cell) for cell in column] for name, column in zip(chosen, table.take(chosen), strict=True)
+        [cell_text(path, name, cell) for cell in column]
+        for name, column in zip(chosen, table.take(chosen), strict=True)
     ]
     splits = cells[2] if len(cells) > 2 else [""] * len(cells[0])
     parts: dict[str, tuple[list[Place], list[str]]] = {role: ([], []) for role in ("labeled", "validation", "test")}

@@ -1,4 +1,4 @@
-"""Vectors of one's own, such as embeddings of texts, sounds or rows of a table, in memory or in a file, as a data set."""
+"""Vectors of one's own, in memory or in a file, as a data set: embeddings of texts or sounds, rows of a table."""
 
 from __future__ import annotations
 
@@ -190,7 +190,9 @@ def find_vectors(path: str | Path, *, label_column: str | None = None) -> FoundV
     else:
         raise InputError(f"'{path}' holds no vectors: give an .npz or .npy file, or a .csv or .parquet table.")
     if names and len(names) != len(vectors):
-        raise InputError(f"'{place}' has {len(names):,} names for {len(vectors):,} vectors: give every vector one name.")
+        raise InputError(
+            f"'{place}' has {len(names):,} names for {len(vectors):,} vectors: give every vector one name."
+        )
     rows = list(map(str, range(len(vectors))))
     return FoundVectors(names or rows, "name" if names else "row", Vectors(vectors, torch.full((len(vectors),), -1)))
 
@@ -228,8 +230,10 @@ def _label_column(path: Path, table: Table, chosen: str | None) -> str:
 def _divided(path: Path, where: Path, table: Table, vectors: Array, label: str) -> Dataset:
     """The data set of `vectors` with the labels, and perhaps the splits, of the table at `where`."""
     split = [name for name in table.columns if name.lower() == "split"][:1]
-    cells = [[cell_text(where, name, cell) for cell in column]
-             for name, column in zip([label, *split], table.take([label, *split]), strict=True)]
+    cells = [
+        [cell_text(where, name, cell) for cell in column]
+        for name, column in zip([label, *split], table.take([label, *split]), strict=True)
+    ]
     rows: dict[str, list[int]] = {"labeled": [], "validation": [], "test": []}
     for row, word in enumerate(cells[1] if split else [""] * len(vectors)):
         role = SPLITS.get(word.lower())
@@ -243,7 +247,9 @@ def _divided(path: Path, where: Path, table: Table, vectors: Array, label: str) 
     if not rows["test"]:
         rows["test"], rows["validation"] = rows["validation"], []
     train, test = rows["labeled"] + rows["validation"], rows["test"]
-    parts = [part for chosen in (train, test) if chosen for part in (vectors[chosen], [cells[0][row] for row in chosen])]
+    parts = [
+        part for chosen in (train, test) if chosen for part in (vectors[chosen], [cells[0][row] for row in chosen])
+    ]
     return replace(_located(path, *parts), validation=len(rows["validation"]))
 
 
@@ -314,13 +320,17 @@ def _numbers(path: Path, lines: Sequence[int], rows: Sequence[Any], columns: Seq
         return finite(array, lambda row: f"Row {lines[row]} of '{path}'")
     for line, row in zip(lines, rows, strict=True):
         if not isinstance(row, list | tuple):
-            raise InputError(f"Row {line} of '{path}' holds {_quoted(row)} where a list of numbers is needed: repair it.")
+            raise InputError(
+                f"Row {line} of '{path}' holds {_quoted(row)} where a list of numbers is needed: repair it."
+            )
         if len(row) != len(rows[0]):
             raise InputError(
                 f"Row {line} of '{path}' holds a vector of width {len(row)}, but row {lines[0]} one of width "
                 f"{len(rows[0])}: make all in the same way."
             )
-        odd = next((place for place, cell in enumerate(row) if not isinstance(cell, list) and not _is_number(cell)), None)
+        odd = next(
+            (place for place, cell in enumerate(row) if not isinstance(cell, list) and not _is_number(cell)), None
+        )
         if odd is not None:
             where = f" in the column '{shortened(columns[odd])}'" if columns else ""
             raise InputError(f"Row {line} of '{path}' holds {_quoted(row[odd])}{where}, which is no number: repair it.")
