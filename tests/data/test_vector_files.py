@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from epass.data import Vectors, find_vectors, from_vectors, holds_vectors, open_dataset
+from epass.data.read import vectors
+from epass.data.read.tables import Table
 
 VECTORS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 LABELS = np.array([0, 1, 2, -1, 1, 0])
@@ -47,10 +49,10 @@ def test_views_of_ones_own_are_drawn_from_and_a_test_has_only_the_plain_one() ->
 
 
 def test_half_precision_stays_half_and_the_callers_array_is_copied() -> None:
-    vectors = torch.from_numpy(VECTORS.copy()).half()
-    made = from_vectors(vectors, LABELS)
+    mine = torch.from_numpy(VECTORS.copy()).half()
+    made = from_vectors(mine, LABELS)
     assert views(made.train).dtype == np.float16
-    vectors.zero_()
+    mine.zero_()
     assert made.train.pixels.any()
 
 
@@ -63,9 +65,9 @@ def test_labels_may_be_texts_with_gaps() -> None:
 
 
 def with_value(value: float) -> np.ndarray:
-    vectors = VECTORS.astype(np.float64)
-    vectors[3, 1] = value
-    return vectors
+    changed = VECTORS.astype(np.float64)
+    changed[3, 1] = value
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -174,10 +176,35 @@ def test_a_table_of_lists_whose_files_are_only_names(tmp_path: Path) -> None:
 def test_a_table_of_paths_stays_one_of_images(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,width,features\na.png,x,3,none\n")
     assert not holds_vectors(str(tmp_path / "t.csv"))
+    (tmp_path / "t.csv").write_text("path,label,width\na.png,x,3\n")
+    assert not holds_vectors(str(tmp_path / "t.csv"))
     (tmp_path / "u.csv").write_text("photo_of,label\na.png,x\n")
     assert not holds_vectors(str(tmp_path / "u.csv"))
     (tmp_path / "v.csv").write_text("number,label\n7,x\n")
     assert not holds_vectors(str(tmp_path / "v.csv"), path_column="number")
+
+
+def test_a_column_that_is_named_as_the_labels_is_no_number_of_the_vector(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,cluster,b\n1,0,2\n3,1,4\n")
+    made = open_dataset(str(tmp_path / "t.csv"), label_column="cluster")
+    assert views(made.train).tolist() == [[[1, 2]], [[3, 4]]]
+    assert find_vectors(tmp_path / "t.csv", label_column="cluster").vectors.shape == (2,)
+
+
+def test_a_table_in_several_batches(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"name": [["u"], ["v", "w"]], "vector": [[[1, 2]], [[3, 4], [5, 6]]]}
+    opened = Table(
+        ["name", "vector"],
+        lambda names: ([content[name][part] for name in names] for part in range(2)),
+        [1, 2, 3],
+    )
+    monkeypatch.setattr(vectors, "open_table", lambda path: opened)
+    (tmp_path / "t.parquet").touch()
+    found = find_vectors(tmp_path / "t.parquet")
+    assert (found.names, found.vectors.pixels.tolist()) == (["u", "v", "w"], [[1, 2], [3, 4], [5, 6]])
+    content["vector"][1] = [[3], [5]]
+    with refused("different widths", "same way"):
+        find_vectors(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(
@@ -229,6 +256,9 @@ def test_vectors_to_ask_about_are_the_plain_ones_of_all_parts(refused, tmp_path:
     assert (found.column, found.names) == ("row", list("01234567"))
     assert np.array_equal(found.vectors.pixels.numpy(), np.concatenate([VECTORS, VECTORS[:2]]))
     assert found.vectors.labels.tolist() == [-1] * 8
+    np.savez(tmp_path / "b.npz", train_vectors=VECTORS, test_vectors=VECTORS[:, :2])
+    with refused("different widths", "same way"):
+        find_vectors(tmp_path / "b.npz")
     np.savez(tmp_path / "b.npz", vectors=VECTORS, names=list("abcdef"))
     assert find_vectors(tmp_path / "b.npz").names == list("abcdef")
     np.savez(tmp_path / "b.npz", vectors=VECTORS, names=list("abc"))
