@@ -86,13 +86,13 @@ def test_built_in_recipes_survive_the_round_trip(name: str) -> None:
     assert recipe.source
     if "name" in recipe.data:
         check_recipe(recipe)
-    else:  # a recipe for anybody's folder
-        assert name.startswith(("folder-", "photos-"))
+    else:  # a recipe for anybody's data
+        assert name.startswith(("folder-", "photos-", "vectors-"))
         check_recipe(recipe.with_settings({"data.name": "photos"}))
 
 
 def test_built_in_recipes_cover_every_method_under_its_own_name() -> None:
-    for family in ("digits", "folder"):
+    for family in ("digits", "folder", "vectors"):
         assert {name.partition("-")[2] for name in recipe_families()[family]} == set(METHODS | PRETRAINING)
     assert {name.partition("-")[2] for name in recipe_families()["photos"]} == set(METHODS)
     for name in builtin_recipes():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .app.evaluate import evaluate
     from .app.predict import predict
     from .app.train import pretrain, train
-    from .data import DATASETS, Dataset, from_arrays, from_huggingface, open_dataset
+    from .data import DATASETS, Dataset, from_arrays, from_huggingface, from_vectors, open_dataset
     from .engine.build import build
     from .engine.models import load_model
     from .engine.run import run
@@ -52,6 +52,7 @@ __all__ = [
     "evaluate",
     "from_arrays",
     "from_huggingface",
+    "from_vectors",
     "load_model",
     "load_run",
     "make_network",
@@ -72,7 +73,7 @@ _ROOMS = {
     "app.evaluate": ("evaluate",),
     "app.predict": ("predict",),
     "app.train": ("pretrain", "train"),
-    "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "open_dataset"),
+    "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "from_vectors", "open_dataset"),
     "errors": ("InputError",),
     "evaluation": ("score",),
     "extensions": ("trust",),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..errors import InputError
 from ..extensions import trust_typed
 from ..files import check_writable
 from .events import Event, Notice, Result, Section, work
@@ -66,13 +67,16 @@ def check(
 
 def open_survey(data: str, image_size: int | None, reading: Reading | None) -> Survey:
     """The images with the names of their files, damaged ones set aside."""
-    from ..data import DATASETS, open_dataset, recognize, survey_arrays, survey_folder
+    from ..data import DATASETS, Vectors, open_dataset, recognize, survey_arrays, survey_folder
 
     trust_typed(data)
     path = Path(data).expanduser()
     if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
         return survey_folder(path, 32 if image_size is None else image_size, reading)
-    return survey_arrays(open_dataset(data, image_size=image_size, progress=reading, skip_unreadable=True))
+    dataset = open_dataset(data, image_size=image_size, progress=reading, skip_unreadable=True)
+    if isinstance(dataset.train, Vectors):
+        raise InputError(f"'{data}' holds vectors, and a check looks at images: check what the vectors were made of.")
+    return survey_arrays(dataset)
 
 
 def by_kind(findings: Findings) -> dict[str, Sequence[str]]:

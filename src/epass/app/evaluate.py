@@ -13,7 +13,8 @@ from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder, load_run
 from .events import Caution, Event, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
-from .words import count_images, some
+from .predict import check_width
+from .words import counted, some
 
 if TYPE_CHECKING:
     from ..data import Dataset, ImageSource
@@ -57,7 +58,7 @@ def evaluate(
     scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
     yield from map(Caution, found)
     yield Result(
-        f"{run} on {count_images(len(test))} of {dataset.name}",
+        f"{run} on {counted(len(test), 'vector' if 'numbers' in model else 'image')} of {dataset.name}",
         facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
         values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found},
     )
@@ -68,24 +69,37 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, 
     from ..data import cut_test, find_recorded, open_dataset
     from ..engine.build import reading_settings, split_for
     from ..engine.run import NOT_RECORDED, split_record
+    from ..features import in_color
 
     recipe = read_recipe(str(run / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+    if recipe.features is not None:
+        dataset = in_color(dataset)
     record = split_record(RunFolder(run))
     if not record:
         return dataset, split_for(recipe, dataset).test, NOT_RECORDED
     found = find_recorded(record, run / SPLIT, dataset, needed=("test",))
     test, _ = cut_test(dataset, found.positions)
-    return dataset, test, f"{found.change}: the test is on its own {count_images(len(test))}." if found.change else ""
+    return (
+        dataset,
+        test,
+        f"{found.change}: the test is on its own {counted(len(test), 'image')}." if found.change else "",
+    )
 
 
 def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, ImageSource]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
-    from ..data import Images, open_dataset, with_channels
+    from ..data import Images, Vectors, holds_vectors, open_dataset, with_channels
 
-    dataset = open_dataset(name, image_size=model["height"], progress=reading)
+    if "numbers" not in model and holds_vectors(name):
+        raise InputError(f"'{name}' holds vectors, and the model takes images: give it images.")
+    dataset = open_dataset(name, image_size=model.get("height"), progress=reading)
+    if "numbers" in model and not isinstance(dataset.train, Vectors):
+        raise InputError(f"'{name}' holds images, and the model takes vectors of {model['numbers']:,} numbers.")
+    if isinstance(dataset.train, Vectors):
+        check_width(name, dataset.train.shape[0], model)
     classes: list[str] = model["classes"]
     if set(classes) != set(dataset.classes):
         missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))
@@ -95,4 +109,7 @@ def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tup
     if test is None:
         test = dataset.train.select(torch.nonzero(dataset.train.labels >= 0).flatten())
     number = torch.tensor([classes.index(label) for label in dataset.classes])
-    return dataset, Images(with_channels(test.pixels, model["channels"]), number[test.labels])
+    labels = number[test.labels]
+    if isinstance(test, Vectors):
+        return dataset, test.labeled(labels)
+    return dataset, Images(with_channels(test.pixels, model["channels"]), labels)

@@ -23,6 +23,8 @@ OWN_DATA = {
     "a table": "a .csv or .parquet file with the columns path, label (empty = unlabeled) and, for a test set, split",
     "an .npz file": "train_images, train_labels (-1 = unlabeled) and, for a test set, test_images and test_labels, as "
     "in MedMNIST",
+    "vectors": "an .npz file with train_vectors instead of train_images, an .npy file beside labels.npy, or a table "
+    "with a column vector or columns of numbers instead of paths",
 }
 
 

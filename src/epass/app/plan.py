@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..extensions import short
 from .request import describe_recipe
-from .words import count_images, duration, some, times
+from .words import count_images, counted, duration, some, times
 
 if TYPE_CHECKING:
     from ..data import Dataset, ImageSource
@@ -19,6 +19,7 @@ LISTED_CLASSES = 12  # more classes than this are summed up
 
 def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
     """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
+    from ..data import Vectors
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
     from ..networks import count_parameters
@@ -26,9 +27,10 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
     plan, split, dataset = experiment.plan, experiment.split, experiment.dataset
     uses_unlabeled = bool(experiment.feed.views.unlabeled)
     batch = f"{plan.labeled_batch} labeled" + (f" + {plan.unlabeled_batch} unlabeled" if uses_unlabeled else "")
-    seen = f"each labeled image {times(plan.steps * plan.labeled_batch / len(split.labeled))}"
+    thing = "vector" if isinstance(split.test, Vectors) and split.test.pictures is None else "image"
+    seen = f"each labeled {thing} {times(plan.steps * plan.labeled_batch / len(split.labeled))}"
     if uses_unlabeled:
-        seen += f", each unlabeled image {times(plan.steps * plan.unlabeled_batch / len(split.unlabeled))}"
+        seen += f", each unlabeled {thing} {times(plan.steps * plan.unlabeled_batch / len(split.unlabeled))}"
     precision = str(choose_precision(experiment.device, plan.precision)).removeprefix("torch.")
     classes = f"{len(split.classes)} classes"
     if len(split.classes) < len(dataset.classes):
@@ -36,20 +38,20 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
     kept_back = {}
     if split.validation:
         where = "" if dataset.validation else ", kept back from the labeled ones"
-        kept_back = {"validation": f"{count_images(len(split.validation))}{where}"}
+        kept_back = {"validation": f"{counted(len(split.validation), thing)}{where}"}
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
         **reading_facts(dataset),
         **normalization_facts(dataset, meant),
-        "labeled": f"{count_images(len(split.labeled))}: {per_class(split.label_counts, split.classes)}",
-        "unlabeled": count_images(len(split.unlabeled))
+        "labeled": f"{counted(len(split.labeled), thing)}: {per_class(split.label_counts, split.classes)}",
+        "unlabeled": counted(len(split.unlabeled), thing)
         + ("" if uses_unlabeled else ", which this method does not look at"),
         **kept_back,
-        "test": count_images(len(split.test)) + (", held out from the labeled images" if split.held_out else ""),
+        "test": counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else ""),
         "method": describe_recipe(experiment.recipe),
         **feature_facts(experiment),
         "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
-        "steps": f"{plan.steps:,}, each with {batch} images" + (f"; {done:,} of them are done" if done else ""),
+        "steps": f"{plan.steps:,}, each with {batch} {thing}s" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "run folder": str(folder),

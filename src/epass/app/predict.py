@@ -1,11 +1,11 @@
-"""Name the classes of new images."""
+"""Name the classes of new images, or of new vectors."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,12 +16,12 @@ from ..files import as_text, check_writable, write_atomically
 from ..untrusted import spreadsheet_path, spreadsheet_text
 from .events import Event, Notice, Result, Section, Table, work
 from .flags import Device, Flag, Images, Reading, Run, Trust
-from .words import count_images, percent
+from .words import count_images, counted, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..data import FoundImages
+    from ..data import Chunk
     from ..evaluation.novelty import Novelty
 
 LISTED = 10  # images that are named
@@ -50,7 +50,7 @@ class Doubt(NamedTuple):
 def predict(
     run: Run,
     images: Annotated[
-        Images, Flag("A folder of any depth, an archive, a table of paths or one image.", metavar="IMAGES")
+        Images, Flag("A folder of any depth, an archive, a table of paths or one image; or vectors.", metavar="IMAGES")
     ],
     *,
     out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence.")] = "predictions.csv",
@@ -67,7 +67,6 @@ def predict(
     run, images, out = Path(run), str(images), Path(out)
     check_output(out, images)
 
-    from ..data import find_images
     from ..engine.models import load_model
     from ..machine.device import choose_device
     from ..runs import load_run
@@ -78,13 +77,14 @@ def predict(
     if not 1 <= top <= len(model["classes"]):
         raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
     trained = load_run(run)
-    found = find_images(images, path_column=trained.recipe["data"].get("path_column"))
     known = known_kind(run, net)
-    answers, unreadable = name_all(net.to(place), model, found, place, top, known, reading)
-    write_atomically(out, as_csv(answers, top))
+    asked = find_what(images, model, trained.recipe["data"], reading)
+    answers, unreadable = name_all(net.to(place), model, asked, place, top, known)
+    write_atomically(out, as_csv(answers, top, asked.column))
     doubt = doubts(answers, None if trained.predictions is None else trained.predictions.logits)
-    yield from summarize(f"{count_images(len(answers))} of {images}, by {run}", answers, unreadable, doubt)
-    yield Notice(f"Every image with its class: {out}")
+    title = f"{counted(len(answers), asked.thing)} of {images}, by {run}"
+    yield from summarize(title, answers, unreadable, doubt, asked.thing)
+    yield Notice(f"Every {asked.thing} with its class: {out}")
     values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
     values["unlike"] = None if known is None else count_unlike(answers)
     yield Result(values=values, files={"table": out}, partial=bool(unreadable))
@@ -110,23 +110,48 @@ def known_kind(run: Path, net: Any) -> Novelty | None:
     return Novelty(kept.features)
 
 
+class Asked(NamedTuple):
+    """What the model is asked about, some at a time."""
+
+    thing: str  # image or vector
+    column: str  # of the table, that holds the names
+    names: list[str]
+    chunks: Iterable[Chunk]
+
+
+def find_what(path: str, model: dict[str, Any], settings: dict[str, Any], reading: Reading | None) -> Asked:
+    """The images at `path` or, if the model takes these, the vectors; `settings` are the [data] table of the run."""
+    from ..data import Chunk, find_images, find_vectors
+
+    if "numbers" not in model:
+        images = find_images(path, path_column=settings.get("path_column"))
+        return Asked("image", "file", images.names, images.chunks(model["height"], model["channels"], progress=reading))
+    found = find_vectors(path, label_column=settings.get("label_column"))
+    check_width(path, found.vectors.shape[0], model)
+    rows = list(range(len(found.names)))
+    return Asked("vector", found.column, found.names, [Chunk(rows, found.vectors, {})])
+
+
+def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
+    """Refuse vectors of another width than those that the model has learned from."""
+    if numbers != model["numbers"]:
+        raise InputError(
+            f"'{path}' holds vectors of {numbers:,} numbers, but the model takes {model['numbers']:,}: make them as "
+            "those that it learned from were made."
+        )
+
+
 def name_all(
-    net: Any,
-    model: dict[str, Any],
-    found: FoundImages,
-    place: Any,
-    top: int,
-    known: Novelty | None,
-    reading: Reading | None,
+    net: Any, model: dict[str, Any], asked: Asked, place: Any, top: int, known: Novelty | None
 ) -> tuple[list[Answer], dict[str, str]]:
-    """What the model says about the images that can be read, in the order of their names, and why others cannot."""
+    """What the model says about what can be read, in the order of the names, and why others cannot."""
     from ..data import Normalization
     from ..engine.infer import infer
 
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
     answers: dict[int, Answer] = {}
     reasons: dict[int, str] = {}
-    for chunk in found.chunks(model["height"], model["channels"], progress=reading):
+    for chunk in asked.chunks:
         reasons |= chunk.unreadable
         if not chunk.positions:
             continue
@@ -135,8 +160,8 @@ def name_all(
         unlike = [False] * len(numbers) if known is None else known.unlike(said.features.cpu()).tolist()
         for position, row, shares, odd in zip(chunk.positions, numbers, confidences, unlike, strict=True):
             classes = [model["classes"][number] for number in row]
-            answers[position] = Answer(as_text(found.names[position]), classes, shares, odd)
-    unreadable = {as_text(found.names[position]): reasons[position] for position in sorted(reasons)}
+            answers[position] = Answer(as_text(asked.names[position]), classes, shares, odd)
+    unreadable = {as_text(asked.names[position]): reasons[position] for position in sorted(reasons)}
     return [answers[position] for position in sorted(answers)], unreadable
 
 
@@ -146,18 +171,19 @@ def likeliest(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     return numbers[:, :top], shares[:, :top]
 
 
-def as_csv(answers: list[Answer], top: int) -> bytes:
-    """The table, in UTF-8, in which no name is a formula to a spreadsheet."""
+def as_csv(answers: list[Answer], top: int, column: str = "file") -> bytes:
+    """The table, in UTF-8, in which no name is a formula to a spreadsheet; `column` is called what the names are."""
+    as_cell = spreadsheet_path if column == "file" else spreadsheet_text
     text = io.StringIO()
     # Python 3.11 takes a carriage return for a letter like others, and no reader does.
     quoted = any("\r" in answer.file for answer in answers)
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
     runners_up = [f"{column}_{rank}" for rank in range(2, top + 1) for column in ("prediction", "confidence")]
-    writer.writerow(["file", "prediction", "confidence", *runners_up])
+    writer.writerow([column, "prediction", "confidence", *runners_up])
     for answer in answers:
         pairs = zip(answer.classes, answer.confidences, strict=True)
         shares = (cell for name, share in pairs for cell in (spreadsheet_text(name), f"{share:.6f}"))
-        writer.writerow([spreadsheet_path(answer.file), *shares])
+        writer.writerow([as_cell(answer.file), *shares])
     return text.getvalue().encode()
 
 
@@ -198,31 +224,32 @@ def as_values(answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | 
 
 
 def summarize(
-    title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None
+    title: str, answers: list[Answer], unreadable: dict[str, str], doubt: Doubt | None, thing: str
 ) -> Iterator[Section | Table]:
-    """How many images of which class, those to look at, and whether the model is out of its depth."""
+    """How many images or vectors of which class, those to look at, and whether the model is out of its depth."""
     from ..evaluation.novelty import are_unlike
 
     counts = Counter(answer.classes[0] for answer in answers).most_common()
-    facts = {name: f"{count_images(count)}, {percent(count / len(answers), 1)}" for name, count in counts}
+    facts = {name: f"{counted(count, thing)}, {percent(count / len(answers), 1)}" for name, count in counts}
     if len(counts) > LISTED_CLASSES:
         rest = sum(count for _, count in counts[LISTED_CLASSES:])
         facts = dict(list(facts.items())[:LISTED_CLASSES])
-        facts["..."] = f"{count_images(rest)} of {len(counts) - LISTED_CLASSES} more classes"
+        facts["..."] = f"{counted(rest, thing)} of {len(counts) - LISTED_CLASSES} more classes"
     if answers:
         yield Section(title, facts)
         rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
         yield Table(("least certain", "prediction", "confidence"), rows)
     if are_unlike(count_unlike(answers), len(answers)):
-        which = f"{count_unlike(answers):,} of {count_images(len(answers))}"
+        which = f"{count_unlike(answers):,} of {counted(len(answers), thing)}"
         yield Section(
-            f"{which} look unlike the run's test images, of which 5 % would: if they are of another kind, the answers "
-            "mean nothing, however certain they are."
+            f"{which} look unlike the run's test {thing}s, of which 5 % would: if they are of another kind, the "
+            "answers mean nothing, however certain they are."
         )
     elif doubt is not None and doubt.many:
         yield Section(
-            f"{doubt.images:,} of {count_images(len(answers))} are less certain than nine tenths of the run's test "
-            f"images (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned from."
+            f"{doubt.images:,} of {counted(len(answers), thing)} are less certain than nine tenths of the run's test "
+            f"{thing}s (below {percent(doubt.limit, 1)}): look at some, they may differ from what the model learned "
+            "from."
         )
     if unreadable:
         reasons = [f"{name} {reason}" for name, reason in unreadable.items()]

@@ -132,7 +132,7 @@ def trusting(asked: S) -> S:
 
 def starting_recipe(request: Request) -> Recipe:
     """The recipe that was asked for, or the one that comes with the package for this data and method."""
-    from ..data import DATASETS
+    from ..data import DATASETS, holds_vectors
 
     if request.recipe is not None:
         return read_recipe(request.recipe)
@@ -145,6 +145,10 @@ def starting_recipe(request: Request) -> Recipe:
     own = f"{data}-{method}"
     if data in DATASETS and own in builtin_recipes():
         return read_recipe(own)
+    if holds_vectors(data):
+        if request.features not in (None, NO_FEATURES):
+            raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
+        return read_recipe(f"vectors-{method}")
     return read_recipe(f"{'photos' if learns_from_features(request, data) else 'folder'}-{method}")
 
 

@@ -1,4 +1,4 @@
-"""Files to uint8 tensors, splits, sampling and the feed of batches."""
+"""Files to tensors, splits, sampling and the feed of batches."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from .read.pixels import Notice, read_listing
 from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
+from .read.vectors import FoundVectors, find_vectors, from_vectors, holds_vectors, open_vectors
 from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
 from .split.recorded import find_recorded
 from .split.split_file import Positions, split_text
@@ -46,6 +47,7 @@ __all__ = [
     "Feed",
     "Format",
     "FoundImages",
+    "FoundVectors",
     "ImageFile",
     "ImageSource",
     "Images",
@@ -70,8 +72,11 @@ __all__ = [
     "find_images",
     "find_named",
     "find_recorded",
+    "find_vectors",
     "from_arrays",
     "from_huggingface",
+    "from_vectors",
+    "holds_vectors",
     "long_tailed_counts",
     "open_dataset",
     "open_set_labels",
@@ -125,7 +130,8 @@ def open_dataset(
     Args:
         name_or_path: A name in `DATASETS`, which wins over a path (write `./digits` for a folder of that name), or a
             path. A folder or file that is one of `FORMATS` is recognized by the names of its files; else it is a
-            folder or an archive of images, a table of paths, or an .npz file. Or code of yours that opens images.
+            folder or an archive of images, a table of paths, an .npz file, or vectors instead of images in a table
+            or an .npz or .npy file. Or code of yours that opens images.
         image_size: Side of the square images; without it, that of the files, and 32 for folders, archives and tables.
         path_column: The column of a table that names the image files, if it has no usual name.
         label_column: The column of a table that holds the labels, if it has no usual name.
@@ -148,6 +154,11 @@ def open_dataset(
             return resized(original.read(path), image_size)
         size = {} if image_size is None else {"image_size": image_size}
         return original.read(path, **size, progress=progress, streaming=streaming)
+    if holds_vectors(name_or_path, path_column=path_column):
+        _refuse_streaming(name_or_path, streaming)
+        if image_size is not None:
+            raise InputError(f"'{name_or_path}' holds vectors, which have no image size: leave out --image-size.")
+        return open_vectors(path, label_column)
     listing = _list_images(name_or_path, path_column, label_column)
     if listing is not None:
         return read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable)
@@ -175,6 +186,8 @@ def side_of_photos(name_or_path: str, *, path_column: str | None = None) -> int 
     """The shorter side of most images of a folder, archive or table of one's own; None of everything else."""
     path = Path(name_or_path).expanduser()
     if name_or_path in DATASETS or not name_or_path or not path.exists() or recognize(path) is not None:
+        return None
+    if holds_vectors(name_or_path, path_column=path_column):
         return None
     try:
         listing = _list_images(name_or_path, path_column, None)

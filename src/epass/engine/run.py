@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checking import leaks
-from ..data import Dataset, Split, concatenate, cut, find_recorded, split_text
+from ..data import Dataset, Split, Vectors, concatenate, cut, find_recorded, split_text
 from ..errors import InputError
 from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
@@ -84,6 +84,11 @@ def refuse_leaks(recipe: Recipe, split: Split) -> None:
     found = leaks(split)
     if found:
         data = recipe.data
+        if isinstance(split.test, Vectors):
+            raise InputError(
+                f"{len(found):,} of {len(split.test):,} test vectors are among the labeled ones: remove them or train "
+                "all the same with --allow-leak."
+            )
         command = ["epass", "check", str(data["name"]), "--seed", str(recipe.seed)]
         for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
             command += [flag, str(data[key])] if key in data else []

@@ -32,7 +32,8 @@ def embed_dataset(
         return dataset
     extractor = make_extractor(**settings)
     views, seed = settings.get("views", 2), settings.get("seed", 0)
-    sources = [in_color(part) for part in (dataset.train, dataset.test) if part is not None]
+    dataset = in_color(dataset)
+    sources = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
     images = sum(map(len, sources))
     total = images if plain_only else images + 2 * views * len(dataset.train)
     parts, before = [], 0
@@ -48,11 +49,14 @@ def embed_dataset(
     return replace(dataset, train=train, test=test[0] if test else None, mean=mean, std=std, augment=drawn)
 
 
-def in_color(images: ImageSource) -> ImageSource:
+def in_color(dataset: Dataset) -> Dataset:
     """Gray images with three equal channels, which is what networks that have seen photos take; others as they are."""
-    if isinstance(images, Images) and images.shape[0] == 1:
-        return Images(with_channels(images.pixels, 3), images.labels)
-    return images
+
+    def colored(images: ImageSource) -> ImageSource:
+        gray = isinstance(images, Images) and images.shape[0] == 1
+        return Images(with_channels(images.pixels, 3), images.labels) if gray else images
+
+    return replace(dataset, train=colored(dataset.train), test=dataset.test and colored(dataset.test))
 
 
 def _counted(

@@ -49,7 +49,11 @@ def render_card(run: Run, title: str) -> str:
         raise InputError(f"'{run.path}' holds no finished model yet, so there is nothing to put on a card: resume it.")
     recipe = run.recipe
     names = ", ".join(map(str, model["classes"][:LISTED])) + (", ..." if len(model["classes"]) > LISTED else "")
-    size = f"{model['width']} by {model['height']} pixels in {_count(model['channels'], 'channel')}"
+    if "numbers" in model:
+        kind, size = "A classifier", f"vectors of {_count(model['numbers'], 'number')}"
+    else:
+        kind = "An image classifier"
+        size = f"images of {model['width']} by {model['height']} pixels in {_count(model['channels'], 'channel')}"
     sections = {
         "Data": _bullets(_data(run, results, predictions)),
         "Training": _training(run, results, command),
@@ -61,7 +65,7 @@ def render_card(run: Run, title: str) -> str:
         "Load it": _loading(run, model),
     }
     introduction = (
-        f"An image classifier: it takes images of {size} and answers with one of "
+        f"{kind}: it takes {size} and answers with one of "
         f"{_count(len(model['classes']), 'class')}: {names}. "
         f"The network is {recipe['net']['name']}, trained by {group_runs([run])[0].label}. This card was written by "
         f"`epass report` from the files of the run."
@@ -195,15 +199,19 @@ def _limits(run: Run, results: Mapping[str, Any], predictions: Predictions) -> I
 
 
 def _loading(run: Run, model: Mapping[str, Any]) -> str:
-    shape = (model["channels"], model["height"], model["width"])
+    sizes = ["numbers"] if "numbers" in model else ["channels", "height", "width"]
+    shape = tuple(model[size] for size in sizes)
+    name, what, scale, shaped = "pixels", "images", ", from 0 to 1", ".view(-1, 1, 1)"
+    if "numbers" in model:
+        name, what, scale, shaped = "vectors", "vectors", "", ""
     code = f"""import torch
 from epass import load_model
 
 net, facts = load_model({json.dumps(str(run.path))})
-mean, std = (torch.tensor(facts[key]).view(-1, 1, 1) for key in ("mean", "std"))
-pixels = torch.zeros(1, *{shape})  # your images (N, {", ".join(map(str, shape))}), from 0 to 1
+mean, std = (torch.tensor(facts[key]){shaped} for key in ("mean", "std"))
+{name} = torch.zeros(1, *{shape})  # your {what} (N, {", ".join(map(str, shape))}){scale}
 with torch.no_grad():
-    probabilities = net((pixels - mean) / std).logits.softmax(1)
+    probabilities = net(({name} - mean) / std).logits.softmax(1)
 print([facts["classes"][number] for number in probabilities.argmax(1)])"""
     return f"The weights are in `{WEIGHTS}`, no file of the run is a pickle.\n\n{_fence('python', code)}"
 

@@ -6,7 +6,8 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tokenize import TokenError
@@ -64,7 +65,7 @@ def from_arrays(
     if (test_images is None) != (test_labels is None):
         missing = "test_images" if test_images is None else "test_labels"
         raise InputError(f"The test set of '{name}' needs images and labels, but {missing} is missing.")
-    names, labels = _number(train_labels, test_labels, name, classes)
+    names, labels = number_labels(train_labels, test_labels, name, classes)
     images = [as_array(train_images, "train_images")]
     if test_images is not None:
         images.append(as_array(test_images, "test_images"))
@@ -91,7 +92,7 @@ def from_arrays(
     return Dataset(name, names, train, test, mean, std, {"padding": padding, "horizontal_flip": True})
 
 
-def _number(
+def number_labels(
     train_labels: Values, test_labels: Values | None, name: str, classes: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[list[int], list[int]]]:
     """The names of the classes, and the numbers of the training and the test images."""
@@ -149,13 +150,13 @@ def open_npz(
     Keys: train_images, train_labels and, for a test set, test_images, test_labels, each as `from_arrays` takes them.
     Without a `name`, that of the file is taken.
     """
-    arrays = _read(path)
+    arrays = read_npz(path, _KEYS)
     for key in ("train_images", "train_labels"):
         if key not in arrays:
-            raise _missing(path, key, arrays)
+            raise missing_array(path, key, arrays)
     test_images, test_labels = arrays.get("test_images"), arrays.get("test_labels")
     if (test_images is None) != (test_labels is None):
-        raise _missing(path, "test_images" if test_images is None else "test_labels", arrays)
+        raise missing_array(path, "test_images" if test_images is None else "test_labels", arrays)
     for key in _IMAGES:
         if key in arrays and arrays[key].dtype.kind in "SU":  # paths: a stranger's file must not choose what is read
             raise InputError(f"In '{path}': {key} holds texts: save the pixels of the images.")
@@ -174,30 +175,36 @@ def open_npz(
     return replace(made, unused=tuple(sorted(arrays.keys() - _KEYS)))
 
 
-def _read(path: Path) -> dict[str, Array]:
+def read_npz(path: Path, keys: Collection[str]) -> dict[str, Array]:
     """The arrays of the file that matter here, and every other key with nothing, so that an error can list them."""
-    try:
+    with reading(path, "no .npz archive: save it again with numpy.savez"), path.open("rb") as stream:
         check_growth(path)
-        with path.open("rb") as stream:
-            # Unpickling runs code from the file, so object arrays are refused.
-            file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.lib.npyio.NpzFile):
-                arrays = {key: file[key] if key in _KEYS else np.empty(0) for key in file.files}
-                if all(isinstance(array, np.ndarray) for array in arrays.values()):  # NumPy gives other files as bytes
-                    return arrays
-                raise ValueError("it holds what is no array")
-    except InputError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, *_ABSURD) as error:
-        if "Object arrays" in str(error):
-            reason = "it holds Python objects, which are never loaded: save plain numeric arrays with numpy.savez"
-        else:
-            reason = "it is damaged or no .npz archive: save it again with numpy.savez"
-        raise InputError(f"'{path}' cannot be read because {reason}.") from error
+        # Unpickling runs code from the file, so object arrays are refused.
+        file = np.load(stream, allow_pickle=False)
+        if isinstance(file, np.lib.npyio.NpzFile):
+            arrays = {key: file[key] if key in keys else np.empty(0) for key in file.files}
+            if all(isinstance(array, np.ndarray) for array in arrays.values()):  # NumPy gives other files as bytes
+                return arrays
+            raise ValueError("it holds what is no array")
     raise InputError(f"'{path}' holds a single array instead of several: save them with numpy.savez.")
 
 
-def _missing(path: Path, key: str, arrays: Mapping[str, Array]) -> InputError:
+@contextmanager
+def reading(path: Path, otherwise: str) -> Iterator[None]:
+    """Say in one sentence why NumPy cannot read a file, which is damaged or is `otherwise`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, *_ABSURD) as error:
+        reason = f"it is damaged or {otherwise}"
+        if "Object arrays" in str(error):
+            reason = "it holds Python objects, which are never loaded: save plain numeric arrays with numpy.savez"
+        raise InputError(f"'{path}' cannot be read because {reason}.") from error
+
+
+def missing_array(path: Path, key: str, arrays: Mapping[str, Array]) -> InputError:
+    """The error for a file without an array that is needed."""
     found = ", ".join(sorted(arrays)) or "nothing"
     return InputError(f"'{path}' has no array called '{key}': it holds {found}.")
 

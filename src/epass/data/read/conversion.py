@@ -50,7 +50,8 @@ def as_pixels(images: Array, what: str, count: int, image_size: int | None, like
         images = images.transpose(0, 3, 1, 2)
     elif images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InputError(
-            f"{what} has shape {images.shape}: use (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels."
+            f"{what} has shape {images.shape}: use (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
+            + (f", or call it {what.replace('images', 'vectors')}." if images.ndim == 2 else ".")
         )
     if len(images) != count:
         raise InputError(f"{what} holds {len(images)} images for {count} labels: give every image one label.")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from ...errors import InputError
-from ..images import Images
+from ..images import Images, ImageSource
 from .archives import is_archive, list_archived, read_members
 from .channels import with_channels
 from .decode import ProgressCallback, decode_readable
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
     """Some of the images, decoded."""
 
     positions: list[int]  # of the images among the names, ascending
-    images: Images  # without labels
+    images: ImageSource  # without labels
     unreadable: dict[int, str]  # position and reason
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +23,23 @@ MOST_COLUMNS = 10_000
 MOST_ROWS = 10_000_000  # in a .parquet file, which a few bytes can fill with any number of them
 LARGEST_COLUMNS = 2**30  # bytes of the columns that are read, after unpacking
 _BATCH = 1024  # rows of a .parquet file at a time
-_SPLITS = {"": "labeled", "dev": "validation"} | {name: role for name, role in ROLES.items() if "label" not in name}
+SPLITS = {"": "labeled", "dev": "validation"} | {name: role for name, role in ROLES.items() if "label" not in name}
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
+    """A table that is open, whatever its columns are."""
+
     columns: list[str]
-    take: Callable[[list[str]], list[Sequence[object]]]  # some columns, each with a cell for every row
+    batches: Callable[[list[str]], Iterator[list[Sequence[object]]]]  # some columns, so many rows at a time
     lines: Sequence[int]  # how people count the rows
+
+    def take(self, names: list[str]) -> list[list[object]]:
+        """Some columns, each with a cell for every row."""
+        columns: list[list[object]] = [[] for _ in names]
+        for batch in self.batches(names):
+            for column, cells in zip(columns, batch, strict=True):
+                column += cells
+        return columns
 
 
 def is_table(path: Path) -> bool:
@@ -39,15 +49,16 @@ def is_table(path: Path) -> bool:
 
 def list_table(path: Path, path_column: str | None = None, label_column: str | None = None) -> Listing:
     """The images that a table names; without column names, the first column with a usual name is taken."""
-    table = _open(path)
+    table = open_table(path)
     advice = "say which one it is with data.{}_column"
     chosen = [
-        _column(path, table.columns, path_column, PATH_NAMES, advice.format("path")),
-        _column(path, table.columns, label_column, LABEL_NAMES, advice.format("label")),
+        find_column(path, table.columns, path_column, PATH_NAMES, advice.format("path")),
+        find_column(path, table.columns, label_column, LABEL_NAMES, advice.format("label")),
         *[name for name in table.columns if name.lower() == "split"][:1],
     ]
     cells = [
-        [_text(path, name, cell) for cell in column] for name, column in zip(chosen, table.take(chosen), strict=True)
+        [cell_text(path, name, cell) for cell in column]
+        for name, column in zip(chosen, table.take(chosen), strict=True)
     ]
     splits = cells[2] if len(cells) > 2 else [""] * len(cells[0])
     parts: dict[str, tuple[list[Place], list[str]]] = {role: ([], []) for role in ("labeled", "validation", "test")}
@@ -56,7 +67,7 @@ def list_table(path: Path, path_column: str | None = None, label_column: str | N
     problems: list[tuple[str, str]] = []
     seen: dict[Path, int] = {}
     for line, value, label, split in zip(table.lines, *cells[:2], splits, strict=True):
-        role = _SPLITS.get(split.lower())
+        role = SPLITS.get(split.lower())
         if role is None:
             raise InputError(f"Row {line} of '{path}' has the split '{shortened(split)}': use train, val or test.")
         if role == "labeled":
@@ -100,21 +111,22 @@ def list_named(path: Path, path_column: str | None = None) -> tuple[list[Place],
 
     `path_column` is what the column of paths may be called besides its usual names.
     """
-    table = _open(path)
+    table = open_table(path)
     chosen = path_column if path_column in table.columns else None
-    name = _column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
+    name = find_column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
     (cells,) = table.take([name])
-    values = [_text(path, name, cell) for cell in cells]
+    values = [cell_text(path, name, cell) for cell in cells]
     found = [(value, _locate(path, value, line)) for line, value in zip(table.lines, values, strict=True)]
     files: list[Place] = [file for _, file in found if isinstance(file, Path)]
     return files, [(value, reason) for value, reason in found if isinstance(reason, str)]
 
 
-def _open(path: Path) -> _Table:
-    return _open_parquet(path) if path.suffix.lower() == ".parquet" else _open_csv(path)
+def open_table(path: Path, *, peek: bool = False) -> Table:
+    """The table at `path`, or only its first rows: enough to see what kind it is."""
+    return _open_parquet(path, peek) if path.suffix.lower() == ".parquet" else _open_csv(path, peek)
 
 
-def _column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[str], advice: str) -> str:
+def find_column(path: Path, columns: list[str], chosen: str | None, usual: Sequence[str], advice: str) -> str:
     """The column that was chosen or, without a choice, the first one with a usual name."""
     if chosen is not None:
         one_of(f"column of '{path}'", chosen, columns)
@@ -143,7 +155,7 @@ def _locate(table: Path, value: str, line: int) -> Path | str:
     return table.parent / file.relative_to(home) if is_file else f"in row {line} is not there (no such file)"
 
 
-def _text(path: Path, column: str, cell: object) -> str:
+def cell_text(path: Path, column: str, cell: object) -> str:
     """A cell as text, empty where it says nothing."""
     if cell is None or cell != cell:  # not a number: what pandas writes into empty cells
         return ""
@@ -157,7 +169,7 @@ def _text(path: Path, column: str, cell: object) -> str:
     return str(cell).strip()
 
 
-def _open_csv(path: Path) -> _Table:
+def _open_csv(path: Path, peek: bool) -> Table:
     lines, rows = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -175,11 +187,14 @@ def _open_csv(path: Path) -> _Table:
                     )
                 lines.append(line)
                 rows.append(row)
+                if peek:
+                    break
     except UnicodeDecodeError:
         raise InputError(f"'{path}' is not UTF-8 text: save it as CSV in UTF-8.") from None
     except csv.Error as error:
         raise InputError(f"'{path}' is not a proper CSV file ({error}): save it again from a spreadsheet.") from None
-    return _Table(columns, lambda names: [[row[columns.index(name)] for row in rows] for name in names], lines)
+    places = {name: place for place, name in enumerate(columns)}
+    return Table(columns, lambda names: iter([[[row[places[name]] for row in rows] for name in names]]), lines)
 
 
 def _checked(path: Path, names: Sequence[str]) -> list[str]:
@@ -196,7 +211,7 @@ def _checked(path: Path, names: Sequence[str]) -> list[str]:
     return columns
 
 
-def _open_parquet(path: Path) -> _Table:
+def _open_parquet(path: Path, peek: bool) -> Table:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -210,23 +225,22 @@ def _open_parquet(path: Path) -> _Table:
     except (ValueError, OSError) as error:  # pyarrow's own errors are among these
         raise _damaged(path, error) from None
 
-    def take(names: list[str]) -> list[Sequence[object]]:
-        columns: dict[str, list[object]] = {name: [] for name in names}
+    def batches(names: list[str]) -> Iterator[list[Sequence[object]]]:
         size = 0
         try:
             for batch in file.iter_batches(_BATCH, columns=names):
                 size += batch.nbytes
                 if size > LARGEST_COLUMNS:
                     raise InputError(f"'{path}' unpacks to more than {LARGEST_COLUMNS:,} bytes: do not use it.")
-                for name in names:
-                    columns[name] += batch.column(name).to_pylist()
+                yield [batch.column(name).to_pylist() for name in names]
+                if peek:
+                    break
         except InputError:
             raise
         except (ValueError, OSError, NotImplementedError, MemoryError, KeyError) as error:
             raise _damaged(path, error) from None
-        return list(columns.values())
 
-    return _Table(_checked(path, file.schema_arrow.names), take, range(1, file.metadata.num_rows + 1))
+    return Table(_checked(path, file.schema_arrow.names), batches, range(1, file.metadata.num_rows + 1))
 
 
 def _damaged(path: Path, error: Exception) -> InputError:

@@ -44,6 +44,7 @@ def fingerprint(dataset: Dataset) -> str:
     for images, names in ((dataset.train, dataset.train_names), (dataset.test, dataset.test_names)):
         if images is None:
             continue
+        images = getattr(images, "pictures", None) or images  # of features, what they were made of
         digest.update(images.labels.numpy().tobytes())
         digest.update((json.dumps(names) if names else json.dumps((len(images), *images.shape))).encode())
         if not names:
