@@ -244,7 +244,7 @@ def test_the_method_exchanges_what_the_model_says(name: str, monkeypatch: pytest
         seen.append(("all-reduce", size(value)))
         return value
 
-    for place in ("epass.parts.memory", f"epass.methods.{name}"):
+    for place in ("epass.parts.memory", "epass.parts.graph", f"epass.methods.{name}"):
         monkeypatch.setattr(f"{place}.gather_rows", gather_rows, raising=False)
         monkeypatch.setattr(f"{place}.mean_over_ranks", mean_over_ranks, raising=False)
     tiny = TinyCase(METHODS[name], {}, {"size": 3})

@@ -152,7 +152,7 @@ def test_a_model_that_names_code_runs_none(
 def test_a_run_that_names_code_runs_none(world: World, run: Path, evil: str, part: str) -> None:
     (run / "recipe.toml").write_text(naming(part, evil))
     world.refused("train", "--resume", "--out", "run", words=REFUSAL)
-    if part in ("data", "method"):
+    if part == "data":  # how a model was trained says nothing about how it is tested
         world.refused("evaluate", "run", words=REFUSAL)
     if part == "net":
         world.refused("train", "digits", "--from", "run", words=REFUSAL)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ..errors import InputError
+from ..errors import InputError, shortened
 from ..extensions import trust_typed
 from ..files import check_writable
 from .events import Event, Notice, Result, Section, work
@@ -44,7 +44,14 @@ def check(
     from ..checking import as_values, examine, facts, verdict, write_check
 
     survey = open_survey(str(data), image_size, reading)
-    findings = examine(survey, labels=labels, seed=seed)
+    try:
+        findings = examine(survey, labels=labels, seed=seed)
+    except InputError as problem:
+        if not (skipped := survey.dataset.skipped):
+            raise
+        name, reason = skipped[0]
+        more = f" (and {len(skipped) - 1:,} more files cannot be used)" if len(skipped) > 1 else ""
+        raise InputError(f"'{shortened(name)}' {reason}{more}. Without it: {problem}") from None
     if page is not None:
         write_check(page, findings, survey.dataset)
     yield Section(verdict(findings))
