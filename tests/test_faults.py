@@ -401,10 +401,10 @@ def test_a_full_disk_and_a_read_only_one_end_in_a_sentence_and_cost_nothing(tmp_
     }
     found = {name: (code, without_alarms(error), files) for name, (code, _, error, files) in answers.items()}
     assert found == expected
+    for name in ("after-full", "after-protection"):
+        assert (tmp_path / name).read_bytes() == (undisturbed / "model.safetensors").read_bytes()
 
 
 def without_alarms(text: str) -> str:
     """What is said on standard error, but for the sentence that so short a run has learned nothing."""
     return "".join(line for line in text.splitlines(keepends=True) if "hardly better than guessing" not in line)
-    for name in ("after-full", "after-protection"):
-        assert (tmp_path / name).read_bytes() == (undisturbed / "model.safetensors").read_bytes()

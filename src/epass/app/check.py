@@ -50,8 +50,8 @@ def check(
         if not (skipped := survey.dataset.skipped):
             raise
         name, reason = skipped[0]
-        more = f" (and {len(skipped) - 1:,} more files cannot be used)" if len(skipped) > 1 else ""
-        raise InputError(f"'{shortened(name)}' {reason}{more}. Without it: {problem}") from None
+        others = f" (and {len(skipped) - 1:,} more files cannot be used)" if len(skipped) > 1 else ""
+        raise InputError(f"'{shortened(name)}' {reason}{others}. Without it: {problem}") from None
     if page is not None:
         write_check(page, findings, survey.dataset)
     yield Section(verdict(findings))
