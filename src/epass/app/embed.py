@@ -21,7 +21,7 @@ def embed(
     *,
     net: Annotated[str | None, Flag("See 'epass networks'; also timm:NAME.", default="efficientnet-lite0")] = None,
     views: Annotated[
-        int | None, Flag("How many weak and how many strong views of every photo.", default="2", least=1)
+        int | None, Flag("Also so many weak and so many strong views of every photo.", default="0", least=0)
     ] = None,
     image_size: ImageSize = None,
     skip_unreadable: SkipUnreadable = False,
@@ -51,13 +51,14 @@ def embed(
     assert recipe.features is not None
     vectors = yield from counted(embed_dataset(dataset, recipe.features, place), stop)
     tested = 0 if vectors.test is None else len(vectors.test)
-    count, made = len(vectors.train) + tested, 1 + 2 * recipe.features["views"]
+    count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
     folder = features_folder()
     yield Result(
         f"Features of {count:,} photos of {dataset.name}",
         {
             "network": recipe.features["net"],
-            "numbers": f"{vectors.train.shape[0]:,} for each of {made} views ({tested:,} test photos: one view)",
+            "numbers": f"{vectors.train.shape[0]:,} for each photo"
+            + (f" and for {made - 1} views of it" if views else ""),
             "kept in": "nothing is kept: EPASS_CACHE is off" if folder is None else str(folder),
         },
         values={"data": str(recipe.data["name"]), "images": count, "views": made, "width": vectors.train.shape[0]},

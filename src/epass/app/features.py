@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..data import Dataset
 
 T = TypeVar("T")
+PATIENCE = 2.0  # seconds without a sign of life
 
 
 def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop) -> Generator[Event, None, Dataset]:
@@ -27,13 +28,11 @@ def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop)
         return dataset
     began = time.perf_counter()
     plain = yield from counted(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
-    computed = time.perf_counter() - began > 2 * PATIENCE
-    if computed:  # else the whole result is there as soon as this one
+    if time.perf_counter() - began > PATIENCE:  # else the whole result is there as soon as this one
         yield from first_answer(recipe, plain)
+    if not recipe.features.get("views"):
+        return plain
     return (yield from counted(embed_dataset(dataset, recipe.features, device), stop))
-
-
-PATIENCE = 1.0  # seconds without a sign of life
 
 
 def counted(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
@@ -55,7 +54,7 @@ def counted(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generat
 
 
 def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:
-    """What the labels alone are worth on these features, before the views of the unlabeled images are there."""
+    """What the labels alone are worth on these features, before anything was learned from unlabeled images."""
     from ..engine.baseline import answer
     from ..engine.build import split_for
 

@@ -74,11 +74,10 @@ def feature_facts(experiment: Experiment) -> dict[str, str]:
     features = experiment.recipe.features
     if features is None:
         return {}
-    views = features.get("views", 2)
-    return {
-        "features": f"{features.get('net')}, frozen: of every photo, and of {views} weak and {views} strong views; "
-        "--features none trains a network from the photos themselves"
-    }
+    views = features.get("views", 0)
+    seen = f"{views} weak and {views} strong views of each photo" if views else "noise on each makes its views"
+    how = "--features none trains a network from the photos themselves"
+    return {"features": f"{features.get('net')}, frozen; {seen}; {how}"}
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:

@@ -36,7 +36,7 @@ from .stream.disk import StreamedImages, Streaming
 from .stream.feed import Feed, Selection, render
 from .stream.lookahead import Lookahead
 from .stream.sampling import Order, Shuffle
-from .vectors import Vectors, vector_statistics
+from .vectors import Vectors, vector_statistics, views_of_vectors
 
 __all__ = [
     "DATASETS",
@@ -87,6 +87,7 @@ __all__ = [
     "survey_arrays",
     "survey_folder",
     "vector_statistics",
+    "views_of_vectors",
     "with_channels",
 ]
 

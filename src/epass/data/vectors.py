@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,6 +71,14 @@ class Vectors:
 
     def to(self, device: torch.device | str) -> Vectors:
         return Vectors(self.views.to(device), self.labels.to(device), self.pictures, self.places)
+
+
+def views_of_vectors(stored: int, mean: Sequence[float], std: Sequence[float]) -> dict[str, object]:
+    """The `Dataset.augment` of vectors with so many `stored` weak and strong views; without any, noise makes them."""
+    if stored:
+        return {"weak": "stored-weak", "strong": "stored-strong", "crop": "stored-strong", "views": stored}
+    noisy = {"weak": "weak-noise", "strong": "strong-noise", "crop": "strong-noise"}
+    return {**noisy, "center": mean, "spread": std}
 
 
 def vector_statistics(vectors: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

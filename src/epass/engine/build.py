@@ -100,7 +100,7 @@ def check_recipe(recipe: Recipe) -> None:
         schema = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"].replace(annotation=int)}
         check_table("projector", recipe.projector, schema | arguments(ProjectorEnsemble))
     if recipe.features is not None:
-        check_table("features", recipe.features, arguments(make_extractor))
+        check_table("features", recipe.features, arguments(make_extractor), least_count=0)
         find_network(str(recipe.features.get("net", "efficientnet-lite0")))
     if recipe.start is not None:
         check_table("start", recipe.start, arguments(start_settings))

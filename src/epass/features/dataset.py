@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..data import Dataset, Images, ImageSource, Vectors, vector_statistics, with_channels
+from ..data import Dataset, Images, ImageSource, Vectors, vector_statistics, views_of_vectors, with_channels
 from .embed import embed, make_extractor
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def embed_dataset(
     if isinstance(dataset.train, Vectors):
         return dataset
     extractor = make_extractor(**settings)
-    views, seed = settings.get("views", 2), settings.get("seed", 0)
+    views, seed = settings.get("views", 0), settings.get("seed", 0)
     dataset = in_color(dataset)
     sources = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
     images = sum(map(len, sources))
@@ -40,13 +40,13 @@ def embed_dataset(
     for source in sources:
         parts.append([(yield from _counted(embed(source, extractor, device), before, 1, total))])
         before += len(source)
-    if not plain_only:  # nothing is learned from test images: their plain view is enough
+    if views and not plain_only:  # nothing is learned from test images: their plain view is enough
         passing = embed(sources[0], extractor, device, views=views, seed=seed)
         parts[0].append((yield from _counted(passing, before, 2 * views, total)))
     train, *test = [_vectors(source, torch.cat(part, 1)) for source, part in zip(sources, parts, strict=True)]
     mean, std = vector_statistics(train.pixels)
-    drawn = {"weak": "stored-weak", "strong": "stored-strong", "crop": "stored-strong", "views": views}
-    return replace(dataset, train=train, test=test[0] if test else None, mean=mean, std=std, augment=drawn)
+    augment = views_of_vectors(train.views.shape[1] // 2, mean, std)
+    return replace(dataset, train=train, test=test[0] if test else None, mean=mean, std=std, augment=augment)
 
 
 def in_color(dataset: Dataset) -> Dataset:

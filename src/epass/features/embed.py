@@ -52,14 +52,14 @@ class Extractor:
 
 
 def make_extractor(
-    *, net: str = "efficientnet-lite0", weights: str = PUBLISHED, views: int = 2, seed: int = 0
+    *, net: str = "efficientnet-lite0", weights: str = PUBLISHED, views: int = 0, seed: int = 0
 ) -> Extractor:
     """The network of a recipe's [features] table, whose keys these are.
 
     Args:
         net: Its name, as `epass networks` lists them.
         weights: A file, or "published" for those that come with the network.
-        views: How many weak and how many strong views are made of every image.
+        views: How many weak and how many strong views are made of every image; noise makes them if there are none.
         seed: Decides these views; it is not that of the run, so that all runs share them.
     """
     make = find_network(net)

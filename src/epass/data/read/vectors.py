@@ -17,7 +17,7 @@ from ...errors import InputError, shortened
 from ...files import as_text
 from ...untrusted import parse_json
 from ..dataset import Dataset
-from ..vectors import Vectors, vector_statistics
+from ..vectors import Vectors, vector_statistics, views_of_vectors
 from .arrays import Values, missing_array, number_labels, read_npz, reading
 from .conversion import Array
 from .listing import nothing_at
@@ -65,12 +65,7 @@ def from_vectors(
                 f"{train.shape[0]:,}: make both in the same way."
             )
     mean, std = vector_statistics(train.pixels)
-    if (stored := train.views.shape[1] // 2) > 0:
-        augment = {"weak": "stored-weak", "strong": "stored-strong", "crop": "stored-strong", "views": stored}
-    else:
-        noisy = {"weak": "weak-noise", "strong": "strong-noise", "crop": "strong-noise"}
-        augment = {**noisy, "center": mean, "spread": std}
-    return Dataset(name, names, train, test, mean, std, augment)
+    return Dataset(name, names, train, test, mean, std, views_of_vectors(train.views.shape[1] // 2, mean, std))
 
 
 def as_views(vectors: Any, what: str, count: int | None = None) -> Tensor:
