@@ -11,7 +11,7 @@ from calling import Epass, call
 
 CLASSES = 3
 CENTERS = np.random.default_rng(0).normal(scale=3, size=(CLASSES, 8))
-SHORT = ["--recipe", "vectors-fixmatch", "--steps", "20", "--set", "plan.unlabeled_ratio=1", "--set", "net.width=16"]
+SHORT = ["--recipe", "vectors-fixmatch", "--steps", "20", "--set", "plan.unlabeled_ratio=1", "--set", "net.hidden=16"]
 
 
 def cloud(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ def trusting(asked: S) -> S:
     trust(*(asked.trust or ()))
     typed = [value for _, value in map(parse_setting, asked.settings)]
     said = vars(asked)
-    named = {name: said[name] for name in ("method", "wrap", "net") if said.get(name) is not None}
+    named = {name: said[name] for name in ("method", "wrap", "net", "features") if said.get(name) is not None}
     trust_typed(asked.data, *named.values(), *typed)
     whole: dict[str, Any] = {name: located(value) for name, value in named.items()}
     return replace(asked, **whole)
