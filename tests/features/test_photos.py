@@ -53,7 +53,7 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("EPASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(NETWORKS, "eye", Eye)
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
-    yield
+    return
 
 
 def chosen(data: Path | str, **said: Any) -> Recipe:
