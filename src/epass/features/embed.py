@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,6 +23,7 @@ from ..augment import normalize
 from ..data import ImageSource
 from ..errors import InputError
 from ..extensions import is_code
+from ..machine.cpu import count_cores
 from ..machine.device import features_precision
 from ..networks import find_network, start_from
 from ..networks.weights import PUBLISHED
@@ -167,7 +167,7 @@ def _rendered(
     images: ImageSource, wanted: dict[bytes, int], count: int, views: int, seed: int, together: int
 ) -> Generator[tuple[list[bytes], Pixels]]:
     """The wanted images and their views, (n, V, H, W, 3) each; some threads are ahead of whoever asks."""
-    threads, rows = max(1, os.cpu_count() or 1), max(1, together // count)
+    threads, rows = count_cores(), max(1, together // count)
     keys = list(wanted)
     waiting: deque[tuple[list[bytes], list[Future[Pixels]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
