@@ -21,7 +21,8 @@ class Taken:
     """Test images that can only be taken, as those in files."""
 
     def __init__(self, images) -> None:
-        self.take, self.labels, self.length = images.take, images.labels, len(images)
+        self.select, self.look = images.select, images.look
+        self.labels, self.length = images.labels, len(images)
 
     def __len__(self) -> int:
         return self.length

@@ -71,10 +71,11 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any], word: str):
         make_policies(**{"padding": 4, **wrong})
 
 
-def test_the_keywords_of_make_policies_are_those_of_strong_and_the_views():
-    kind = inspect.Parameter.KEYWORD_ONLY
-    views = {view: inspect.Parameter(view, kind, default=view, annotation="str") for view in POLICIES}
-    assert inspect.signature(make_policies).parameters == {**inspect.signature(Strong).parameters, **views}
+def test_the_keywords_of_make_policies_are_those_of_all_policies_and_the_views():
+    known = dict(inspect.signature(make_policies).parameters)
+    views = {name: known.pop(name).default for name in ("weak", "strong", "crop")}
+    assert views == {"weak": "weak", "strong": "strong", "crop": "crop"}
+    assert set(known) == {name for policy in POLICIES.values() for name in inspect.signature(policy).parameters}
     policies = make_policies(
         padding=3, horizontal_flip=False, vertical_flip=True, color=False, num_operations=2, cutout=0.25
     )

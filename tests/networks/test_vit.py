@@ -160,9 +160,9 @@ def test_images_without_whole_patches_are_refused(height: int, width: int, near:
     with pytest.raises(InputError, match=rf"patches of 2 pixels.*{height} x {width}.*image_size to {near}, or to 8,"):
         net(torch.zeros(1, 3, height, width))
     with pytest.raises(InputError, match="patches of 2 pixels"):
-        Classifier(net, 2).check_images(height, width)
-    Classifier(net, 2).check_images(8, 12)
-    make_network("small", in_channels=1, num_classes=2).check_images(9, 7)
+        Classifier(net, 2).check_shape((3, height, width))
+    Classifier(net, 2).check_shape((3, 8, 12))
+    make_network("small", in_channels=1, num_classes=2).check_shape((1, 9, 7))
 
 
 @pytest.mark.parametrize(
