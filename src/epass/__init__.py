@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.check import check
     from .app.compare import compare
+    from .app.embed import embed
     from .app.evaluate import evaluate
     from .app.predict import predict
     from .app.train import pretrain, train
@@ -49,6 +50,7 @@ __all__ = [
     "check",
     "check_method",
     "compare",
+    "embed",
     "evaluate",
     "from_arrays",
     "from_huggingface",
@@ -70,6 +72,7 @@ __all__ = [
 _ROOMS = {
     "app.check": ("check",),
     "app.compare": ("compare",),
+    "app.embed": ("embed",),
     "app.evaluate": ("evaluate",),
     "app.predict": ("predict",),
     "app.train": ("pretrain", "train"),
