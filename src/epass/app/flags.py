@@ -52,7 +52,7 @@ Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, 
 Net = Annotated[str | None, Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT)]
 Weights = Annotated[
     str | Path | None,
-    Flag("Start from pre-trained weights: a file, or 'published' where a network brings its own.", WHAT, metavar="FILE"),
+    Flag("Start from pre-trained weights: a file, or 'published' if the network has some.", WHAT, metavar="FILE"),
 ]
 Features = Annotated[
     str | None,
