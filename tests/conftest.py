@@ -8,6 +8,8 @@ import signal
 import pytest
 import torch
 
+from epass import extensions
+
 # The tensors of the tests are tiny: a second thread costs more than it saves, and one gives the same sums everywhere.
 torch.set_num_threads(1)
 # Where there is no GPU, Triton's interpreter runs our kernels. It has to be told before anything imports Triton.
@@ -28,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test finds what another one decoded, and none leaves anything in the home folder."""
     monkeypatch.setenv("EPASS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that one test trusts is foreign to the next."""
+    monkeypatch.setattr(extensions, "_trusted", set())
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ import pytest
 import results_table
 
 import epass
-from epass import METHODS, NETWORKS, ProjectorEnsemble, extensions, load_run
+from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
 from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.app import app as command_line
@@ -275,9 +275,8 @@ def run_page(text: str, name: str, home: Path) -> list[str]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; methods and networks that a page adds are gone afterwards, and so is trust."""
+    """An empty working directory; methods and networks that a page adds are gone afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(extensions, "_trusted", set())
     with patch.dict(METHODS), patch.dict(NETWORKS):
         yield tmp_path
 

@@ -135,11 +135,6 @@ PARTS = [
 SHORT = ["--labels", "10", "--steps", "4", "--image-size", "8", "--device", "cpu"]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extensions, "_trusted", set())
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a user works: a file of code, and a picture."""

@@ -84,6 +84,10 @@ def test_photos_are_learned_from_features_unless_somebody_says_otherwise(tmp_pat
     ):
         assert pixels.features is None
     assert chosen(small, features="eye").features == {"net": "eye"}
+    assert (chosen("digits", features="eye").features, chosen("digits", features="eye").net) == (
+        {"net": "eye"},
+        {"name": "mlp"},
+    )
     with pytest.raises(InputError, match=r"^The recipe learns from features, and --features none has none"):
         chosen(large, recipe="photos-simmatch", features="none")
 
@@ -131,7 +135,7 @@ def test_embedding_ahead_of_time_is_all_that_training_needs(tmp_path: Path) -> N
     folder = draw(tmp_path / "photos", 64)
     done = embed(str(folder), net="eye", image_size=16, device="cpu").result()
     assert (done.values["images"], done.values["views"]) == (48, 1)
-    assert done.following == f"epass train {folder}"
+    assert done.following == f"epass train {folder} --features eye --set data.image_size=16"
     before = Eye.seen
     train(str(folder), out="run", **SHORT).result()
     assert Eye.seen == before
@@ -164,6 +168,8 @@ def test_a_comparison_has_the_baselines_on_the_same_features(tmp_path: Path) -> 
     assert against == {min(errors, key=lambda name: errors[name])}, "the best that labels alone can do"
     (verdict,) = [event.title for event in events if isinstance(event, Section)]
     assert next(iter(against)) in verdict
+    with pytest.raises(InputError, match=r"^'out/label_spreading-0' is a baseline of a comparison, which leaves no"):
+        predict("out/label_spreading-0", str(folder)).result()
     kept = {path: path.stat().st_mtime_ns for path in Path("out").glob("*_*/results.json")}
     assert len(kept) == 6
     list(compare(str(folder), **asked))

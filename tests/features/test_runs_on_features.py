@@ -187,7 +187,7 @@ def test_a_baseline_is_a_run_that_can_be_read(tmp_path: Path, name: str) -> None
     assert found.results["last"]["error"] < 0.5
     assert found.predictions is not None
     assert found.predictions.logits.shape == (6, 3)
-    with pytest.raises(InputError, match="holds no finished model"):
+    with pytest.raises(InputError, match="is a baseline of a comparison"):
         load_model(tmp_path / "run")
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from os import fspath
-from typing import Annotated
+from typing import Annotated, Any
 
-from ..recipe import read_recipe
+from ..extensions import located, trust_typed
+from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import counted
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
-from .request import locate
+from .request import Request, learns_from_features, locate
 
 PHOTOS = "photos-simmatch"  # whose [data] and [features] all recipes for photos share
 
@@ -40,7 +42,12 @@ def embed(
     from ..features import embed_dataset, features_folder
     from ..machine.device import choose_device
 
-    flags = {"features.net": net, "features.views": views, "data.image_size": image_size}
+    trust_typed(data, net)
+    flags = {
+        "features.net": None if net is None else located(net),
+        "features.views": views,
+        "data.image_size": image_size,
+    }
     given = {name: value for name, value in flags.items() if value is not None}
     if skip_unreadable:
         given["data.skip_unreadable"] = True
@@ -53,6 +60,8 @@ def embed(
     tested = 0 if vectors.test is None else len(vectors.test)
     count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
     folder = features_folder()
+    by_itself = given == {} and learns_from_features(Request(data), fspath(data))
+    asked_for = [] if by_itself else ["--features", recipe.features["net"], *settings_for(given)]
     yield Result(
         f"Features of {count:,} photos of {dataset.name}",
         {
@@ -62,5 +71,12 @@ def embed(
             "kept in": "nothing is kept: EPASS_CACHE is off" if folder is None else str(folder),
         },
         values={"data": str(recipe.data["name"]), "images": count, "views": made, "width": vectors.train.shape[0]},
-        following=f"epass train {data}",
+        following=" ".join(["epass train", shlex.quote(fspath(data)), *asked_for]),
     )
+
+
+def settings_for(given: Mapping[str, Any]) -> Iterator[str]:
+    """What has to be said to a training so that it finds these features."""
+    for name, value in given.items():
+        if name != "features.net":
+            yield from ("--set", f"{name}={toml_value(value)}")

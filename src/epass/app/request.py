@@ -143,7 +143,7 @@ def starting_recipe(request: Request) -> Recipe:
     method = default if is_code(method) else method
     data = fspath(request.data)
     own = f"{data}-{method}"
-    if data in DATASETS and own in builtin_recipes():
+    if data in DATASETS and own in builtin_recipes() and request.features in (None, NO_FEATURES):
         return read_recipe(own)
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):

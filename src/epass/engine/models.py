@@ -169,6 +169,8 @@ def kept_model(recipe: Recipe, dataset: Dataset, test: ImageSource, net: nn.Modu
 def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The trained network of a run folder, on the CPU, and what model.json says about it."""
     model, file = load_run(folder).model, Path(folder) / WEIGHTS
+    if model is not None and "net" not in model:
+        raise InputError(f"'{folder}' is a baseline of a comparison, which leaves no network: name another run.")
     if model is None or not file.is_file():
         raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
     weights, described = read_safetensors(file), Path(folder) / MODEL
