@@ -20,7 +20,7 @@ def test_help_teaches(epass: Epass) -> None:
     assert answer.code == 0
     for command in ("train", "compare", "evaluate", "predict", "methods", "networks", "datasets", "recipes"):
         assert f"│ {command} " in answer.out
-    for line in ("epass train digits --labels 40", "epass train photos/ --budget 10m", "epass evaluate runs/"):
+    for line in ("epass train digits --labels 40", "epass train photos/ --projectors 3", "epass evaluate runs/"):
         assert line in answer.out
 
 

@@ -35,7 +35,7 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]epass train digits --labels 40 --projectors 3[/]   a first run, no download
 
-[cyan]epass train photos/ --budget 10m[/]                your images, ten minutes
+[cyan]epass train photos/ --projectors 3[/]              your photos, in a minute or two
 
 [cyan]epass compare digits --methods all[/]              every method, one table
 
