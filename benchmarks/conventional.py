@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import math
 import os
 import random
 import shlex
@@ -31,7 +30,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
@@ -42,6 +41,7 @@ from epass.engine.build import Experiment, build, check_recipe
 from epass.engine.models import takes_projector
 from epass.engine.timing import machine, noise, time_steps, whole_step
 from epass.errors import InputError
+from epass.features.views import PILLOW
 from epass.machine.device import choose_device
 from epass.method import Batch, Method, Outcome
 from epass.methods import METHODS
@@ -57,28 +57,6 @@ PREFETCHED = 2  # batches that every worker makes ahead, the default of DataLoad
 CUTOUT_GRAY = 123
 
 # Augmentation, one image at a time
-
-
-def affine(image: Image.Image, *matrix: float) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix)
-
-
-PILLOW: dict[str, Callable[[Image.Image, float], Image.Image]] = {
-    "auto_contrast": lambda image, _: ImageOps.autocontrast(image),
-    "brightness": lambda image, value: ImageEnhance.Brightness(image).enhance(value),
-    "color": lambda image, value: ImageEnhance.Color(image).enhance(value),
-    "contrast": lambda image, value: ImageEnhance.Contrast(image).enhance(value),
-    "equalize": lambda image, _: ImageOps.equalize(image),
-    "identity": lambda image, _: image,
-    "posterize": lambda image, value: ImageOps.posterize(image, max(1, math.floor(value))),
-    "rotate": lambda image, value: image.rotate(value),
-    "sharpness": lambda image, value: ImageEnhance.Sharpness(image).enhance(value),
-    "shear_x": lambda image, value: affine(image, 1, value, 0, 0, 1, 0),
-    "shear_y": lambda image, value: affine(image, 1, 0, 0, value, 1, 0),
-    "solarize": lambda image, value: ImageOps.solarize(image, cast(int, value)),
-    "translate_x": lambda image, value: affine(image, 1, 0, value * image.width, 0, 1, 0),
-    "translate_y": lambda image, value: affine(image, 1, 0, 0, 0, 1, value * image.height),
-}
 
 
 class PillowWeak:

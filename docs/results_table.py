@@ -55,8 +55,7 @@ def cifar10_table() -> str:
     lines = [("run", "seed", "mean and deviation", "steps", *COLUMNS.values(), "ms per step")]
     lines.append(("---",) * len(lines[0]))
     for row in rows("cifar10.csv"):
-        name = CLASSES[row["method"]].display_name
-        name += f" + EPASS ({row['projectors']})" if int(row["projectors"]) > 1 else ""
+        name = way_of_training(row)
         skipped = ", weak views not in the backward pass" if row["target_gradients"] == "skipped" else ""
         name += BANKS[row["bank_normalization"]] + skipped
         name += ", our kernels" if row["kernels"] == "own" else ""

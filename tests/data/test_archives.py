@@ -169,11 +169,17 @@ def test_damaged_archives_are_named(make: Make, refused) -> None:
         open_dataset(str(path))
 
 
-def test_a_damaged_member_is_found(refused, tmp_path: Path) -> None:
-    path = tmp_path / "a.zip"
+def zipped(folder: Path) -> Path:
+    """The files as they are, in an archive that is about to be damaged."""
+    path = folder / "a.zip"
     with zipfile.ZipFile(path, "w") as packed:
         for name, data in FILES.items():
             packed.writestr(name, data)
+    return path
+
+
+def test_a_damaged_member_is_found(refused, tmp_path: Path) -> None:
+    path = zipped(tmp_path)
     data = bytearray(path.read_bytes())
     data[data.index(b"IDAT") + 8] ^= 1
     path.write_bytes(data)
@@ -182,10 +188,7 @@ def test_a_damaged_member_is_found(refused, tmp_path: Path) -> None:
 
 
 def test_an_archive_whose_directory_leads_nowhere_is_named(refused, tmp_path: Path) -> None:
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as packed:
-        for name, data in FILES.items():
-            packed.writestr(name, data)
+    path = zipped(tmp_path)
     data = bytearray(path.read_bytes())
     end = data.rindex(b"PK\x05\x06") + 16
     data[end : end + 4] = (int.from_bytes(data[end : end + 4], "little") + 40).to_bytes(4, "little")

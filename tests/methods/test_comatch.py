@@ -183,6 +183,13 @@ GATES = [  # smooth_after, warmup_steps, queue_batches, first step that is smoot
 ]
 
 
+def draw_batch(generator: torch.Generator) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Labels, and the answers to the labeled, the weak and both strong views, which take gradients."""
+    labels = torch.randint(CLASSES, (LABELED_BATCH,), generator=generator)
+    counts = (LABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH)
+    return labels, [random_answers(generator, count, CLASSES, WIDTH).requires_grad_() for count in counts]
+
+
 @pytest.mark.parametrize(("smooth_after", "warmup_steps", "queue_batches", "first"), GATES)
 @pytest.mark.parametrize(("queue_size", "overrun"), [(None, "wrap"), (10, "wrap"), (10, "skip"), (4, "wrap")])
 def test_steps_are_those_of_the_loops(
@@ -196,11 +203,8 @@ def test_steps_are_those_of_the_loops(
     generator = torch.Generator().manual_seed(8)
     masks, edge_counts = [], []
     for step in range(8):
-        labels = torch.randint(CLASSES, (LABELED_BATCH,), generator=generator)
-        counts = (LABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH)
-        x, weak, strong, other = views = [random_answers(generator, count, CLASSES, WIDTH) for count in counts]
-        for view in views:
-            view.requires_grad_()
+        labels, views = draw_batch(generator)
+        x, weak, strong, other = views
         outcome = method(make_batch(x, labels, weak, strong, other, step=step))
 
         (on_x, z_x), (on_weak, z_weak), (on_strong, z_strong), (_, z_other) = (told(view, CLASSES) for view in views)
@@ -243,11 +247,8 @@ def test_the_graph_of_the_paper_is_that_of_its_equations() -> None:
     slow, generator = SlowCoMatch(2, "wrap"), torch.Generator().manual_seed(8)
     edge_counts = []
     for step in range(3):
-        labels = torch.randint(CLASSES, (LABELED_BATCH,), generator=generator)
-        counts = (LABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH, UNLABELED_BATCH)
-        x, weak, strong, other = views = [random_answers(generator, count, CLASSES, WIDTH) for count in counts]
-        for view in views:
-            view.requires_grad_()
+        labels, views = draw_batch(generator)
+        x, weak, strong, other = views
         outcome = method(make_batch(x, labels, weak, strong, other, step=step))
 
         (_, z_x), (on_weak, z_weak), (on_strong, z_strong), (_, z_other) = (told(view, CLASSES) for view in views)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from ..extensions import located, trust_typed
 from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
-from .features import counted
+from .features import watched
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
 from .request import Request, learns_from_features, locate
 
@@ -56,7 +56,7 @@ def embed(
     place = choose_device(device)
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
     assert recipe.features is not None
-    vectors = yield from counted(embed_dataset(dataset, recipe.features, place), stop)
+    vectors = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
     tested = 0 if vectors.test is None else len(vectors.test)
     count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
     folder = features_folder()

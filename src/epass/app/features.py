@@ -27,15 +27,15 @@ def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop)
     if recipe.features is None:
         return dataset
     began = time.perf_counter()
-    plain = yield from counted(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
+    plain = yield from watched(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
     if time.perf_counter() - began > PATIENCE:  # else the whole result is there as soon as this one
         yield from first_answer(recipe, plain)
     if not recipe.features.get("views"):
         return plain
-    return (yield from counted(embed_dataset(dataset, recipe.features, device), stop))
+    return (yield from watched(embed_dataset(dataset, recipe.features, device), stop))
 
 
-def counted(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
+def watched(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
     """What a computation of features returns; meanwhile it says how far it is."""
     began, said, first = time.perf_counter(), 0.0, None
     while True:

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from ..augment import normalize
-from ..data import Dataset, Split, split_text
+from ..data import Dataset, Split
 from ..data.dataset import Scale
 from ..evaluation import score
 from ..evaluation.baselines import BASELINES
 from ..recipe import Recipe
-from ..runs import RunFolder, environment
+from ..runs import RunFolder
 from .build import split_for
+from .run import results_of, write_beginning
 
 
 def answer(name: str, split: Split, scale: Scale) -> NDArray[np.float64]:
@@ -40,25 +41,15 @@ def run_baseline(recipe: Recipe, home: RunFolder, dataset: Dataset, command: str
     name, split = str(recipe.method["name"]), split_for(replace(recipe, method={"name": "supervised"}), dataset)
     with home.hold():
         home.create(force=True)
-        home.write_json("environment.json", environment(recipe.seed, command, "cpu"))
-        home.write_text("split.json", split_text(dataset, split.positions))
-        home.write_text("recipe.toml", recipe.to_toml())
+        write_beginning(home, recipe, dataset, split, command, torch.device("cpu"))
         began = time.perf_counter()
         probs = answer(name, split, dataset)
         seconds = round(time.perf_counter() - began, 3)
         logits = torch.from_numpy(np.log(probs)).float()
         scores = score(logits, split.test.labels)
         names = {name: BASELINES[name].display_name}
-        home.append_metrics({"step": 1, "seconds": seconds, **{f"test_{key}": value for key, value in scores.items()}})
+        row = {"step": 1, "seconds": seconds, **{f"test_{key}": value for key, value in scores.items()}}
+        home.append_metrics(row)
         home.write_json("model.json", {"classes": split.classes, "names": names})
         home.write_predictions(logits.numpy(), split.test.labels.numpy())
-        results = {
-            "steps": 1,
-            "seconds": seconds,
-            "labels": len(split.labeled),
-            "images": len(split.unlabeled),
-            "held_out": split.held_out,
-            "last": scores,
-            "best_on_test": {"step": 1, "error": scores["error"]},
-        }
-        home.write_json("results.json", results)
+        home.write_json("results.json", results_of(split, scores, row, steps=1, seconds=seconds))

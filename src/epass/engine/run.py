@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -167,9 +167,7 @@ class Training:
             home.truncate_metrics(self.saved)
         else:
             home.create(force)
-            home.write_json("environment.json", environment(experiment.recipe.seed, command, str(experiment.device)))
-            home.write_text("split.json", split_text(experiment.dataset, experiment.split.positions))
-            home.write_text("recipe.toml", experiment.recipe.to_toml())  # last: from now on the folder is a run
+            write_beginning(home, experiment.recipe, experiment.dataset, experiment.split, command, experiment.device)
 
     def seconds(self) -> float:
         """Training time of the whole run."""
@@ -256,6 +254,30 @@ def continued(recipe: Recipe, home: RunFolder, record: bytes, dataset: Dataset) 
     return found.dataset, cut(found.dataset, found.positions), change
 
 
+def write_beginning(
+    home: RunFolder, recipe: Recipe, dataset: Dataset, split: Split, command: str, device: torch.device
+) -> None:
+    """Make an empty folder that of a run."""
+    home.write_json("environment.json", environment(recipe.seed, command, str(device)))
+    home.write_text(SPLIT, split_text(dataset, split.positions))
+    home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
+
+
+def results_of(
+    split: Split, scores: Mapping[str, float], best: Mapping[str, Any], *, steps: int, seconds: float
+) -> dict[str, Any]:
+    """What results.json says of every run; `best` is the row of metrics with the lowest test error."""
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "labels": len(split.labeled),
+        "images": len(split.unlabeled),
+        "held_out": split.held_out,
+        "last": scores,
+        "best_on_test": {"step": best["step"], "error": best["test_error"]},
+    }
+
+
 def finish(experiment: Experiment, home: RunFolder) -> None:
     """Write what people keep: weights, model card data, predictions, results."""
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
@@ -294,16 +316,9 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     if not tested:  # each run tests after its last step: somebody took the rows away
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(tested, key=lambda row: row["test_error"])
-    results = {
-        "steps": experiment.plan.steps,
-        "seconds": rows[-1]["seconds"],
-        "labels": len(experiment.split.labeled),
-        "images": len(experiment.split.unlabeled),
-        "held_out": experiment.split.held_out,
-        "last": score(logits, test.labels),
-        "best_on_test": {"step": best["step"], "error": best["test_error"]},
-        "alarms": find_alarms(logits, test.labels),
-    }
+    scores, steps, seconds = score(logits, test.labels), experiment.plan.steps, rows[-1]["seconds"]
+    results = results_of(experiment.split, scores, best, steps=steps, seconds=seconds)
+    results["alarms"] = find_alarms(logits, test.labels)
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
