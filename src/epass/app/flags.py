@@ -49,6 +49,15 @@ Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAUL
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
+Continue = Annotated[
+    str | Path | None,
+    Flag(
+        "Go on from a finished run, with more steps, labels or images. It is kept.",
+        WHAT,
+        name="--continue",
+        metavar="RUN",
+    ),
+]
 Net = Annotated[str | None, Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT)]
 Weights = Annotated[
     str | Path | None,

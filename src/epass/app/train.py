@@ -18,7 +18,7 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import PRETRAINED, RunFolder, load_run
+from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
 from .budget import Budget, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
@@ -33,9 +33,10 @@ from .request import (
     starting_recipe,
     trusting,
 )
-from .words import duration
+from .words import duration, percent, some
 
 if TYPE_CHECKING:
+    from ..data import Dataset, Split
     from ..engine.build import Experiment
     from ..training.loop import Report
 
@@ -80,6 +81,8 @@ def train_one(request: Request) -> Iterator[Event]:
     if seconds is not None and continues:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
+    if request.earlier is not None and not continues:
+        yield from introduce(Path(request.earlier), asked)
     on_first_rank(lambda: check_request(asked, home, request))
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
@@ -177,7 +180,9 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         dataset = open_dataset(name, **how, progress=request.reading, notice=sentences.append)
         yield from map(Notice, sentences)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
-        if began is None:
+        if began is None and request.earlier is not None:
+            split = yield from carried_over(recipe, Path(request.earlier), dataset)
+        elif began is None:
             split = split_for(recipe, dataset)
         else:
             dataset, split, change = continued(recipe, began, record, dataset)
@@ -185,6 +190,36 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
             refuse_leaks(recipe, split)
         return build(recipe, place, dataset, split)
+
+
+def introduce(earlier: Path, recipe: Recipe) -> Iterator[Event]:
+    """What a run goes on from."""
+    from ..training.checkpoint import checkpoints
+
+    results = load_run(earlier).results
+    assert results is not None
+    error = results["last"]["error"]
+    yield Notice(
+        f"Starts from '{earlier}', {percent(error, 1)} test error after {results['steps']:,} steps. It is kept."
+    )
+    if recipe.projector is not None and not checkpoints(RunFolder(earlier).checkpoints):
+        yield Notice("Its checkpoints are gone, and the projection heads with them: these start fresh.")
+
+
+def carried_over(recipe: Recipe, earlier: Path, dataset: Dataset) -> Generator[Event, None, Split]:
+    """The split of a run that goes on from another one; says what is different about the data."""
+    from ..data import carry_over, cut
+    from ..engine.build import split_for
+    from ..engine.run import split_record
+
+    record = split_record(RunFolder(earlier))
+    if not record:
+        raise InputError(f"'{earlier}' has no split.json, so what it was tested on is not known: start a new run.")
+    found = carry_over(record, earlier / SPLIT, dataset, split_for(recipe, dataset).positions)
+    yield Notice(f"Since then: {found.change or 'the same images and labels'}. The test images stay the same.")
+    if found.new_classes:
+        yield Notice(f"New classes, which start from nothing: {some(found.new_classes)}.")
+    return cut(dataset, found.positions)
 
 
 def with_steps(steps: int, experiment: Experiment, request: Request, base: Recipe) -> Experiment:

@@ -21,7 +21,7 @@ from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
-from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs import METRICS, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
 from ..training.sharing import share_start
@@ -33,6 +33,7 @@ from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
+LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 
@@ -228,6 +229,10 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
     changed = differences(recipe, read_recipe(str(stored)))
+    longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
+    if longer and (home.path / RESULTS).is_file():
+        line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
+        raise InputError(f"'{home.path}' is finished, and its schedule has come to its end: go on from it with {line}")
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 
