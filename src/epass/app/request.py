@@ -28,6 +28,7 @@ from .flags import (
     Flag,
     Force,
     FromRecipe,
+    Guard,
     Images,
     ImageSize,
     Labels,
@@ -100,6 +101,7 @@ class OneMethod:
 class Request(Shared, OneMethod):  # the fields of the last base come first
     """A training run."""
 
+    guard: Guard = None
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -115,6 +117,7 @@ class PretrainRequest(Request):
     labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)
+    guard: None = field(default=None, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
