@@ -30,6 +30,7 @@ from .flags import (
     Flag,
     Force,
     FromRecipe,
+    Guard,
     Images,
     ImageSize,
     Labels,
@@ -103,6 +104,7 @@ class Request(Shared, OneMethod):  # the fields of the last base come first
     """A training run."""
 
     earlier: Continue = None
+    guard: Guard = None
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -119,6 +121,7 @@ class PretrainRequest(Request):
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)
     earlier: None = field(default=None, init=False)
+    guard: None = field(default=None, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 

@@ -18,10 +18,21 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
-from .budget import Budget, misjudged, parse_budget, steps_in, steps_planned, too_few
+from ..runs import KEPT_LABELS_ONLY, PRETRAINED, SPLIT, RunFolder, load_run
+from .budget import (
+    Budget,
+    budget_facts,
+    enough_steps,
+    limited,
+    misjudged,
+    parse_budget,
+    steps_in,
+    steps_planned,
+    too_few,
+)
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
+from .guard import guard_facts, guarded
 from .plan import plan_facts, result_facts
 from .request import (
     PretrainRequest,
@@ -87,13 +98,17 @@ def train_one(request: Request) -> Iterator[Event]:
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
             experiment = yield from prepare(request, base, place, home if continues else None)
-            budget = None if seconds is None else Budget(seconds)
-            if budget is not None:
-                experiment = with_steps(steps_in(budget.seconds, [experiment]), experiment, request, base)
+            budget, most = None, enough_steps(experiment)
+            if seconds is not None:
+                budget = Budget(seconds, most)
+                steps = limited(steps_in(seconds, [experiment]), most)
+                experiment = with_steps(steps, experiment, request, base)
             _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
             done = steps_kept(home) if request.resume else 0
             meant = base.data.get("name", "")
-            yield Plan("Plan", plan_facts(experiment, home.path, done, meant))
+            beside = guard_facts(experiment, request)
+            limit = budget_facts(experiment.plan.steps, seconds, most)
+            yield Plan("Plan", plan_facts(experiment, home.path, done, meant) | limit | beside)
             yield from cautions(experiment, budget)
             while better := (yield from follow(experiment, home, request, loggers, done, budget)):
                 planned = experiment.plan.steps
@@ -101,10 +116,14 @@ def train_one(request: Request) -> Iterator[Event]:
                 yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
                 experiment = with_steps(better, experiment, request, base)
                 request = replace(request, resume=False, force=True)
-                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant))
+                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant) | beside)
                 yield from cautions(experiment, budget)
-            if budget is not None and (sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps)):
+            if budget is not None and (
+                sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps, most)
+            ):
                 yield Caution(sentence)
+            if beside:
+                yield from guarded(experiment, home, request)
         if is_first_process():
             yield from finish(experiment, home)
         else:
@@ -125,6 +144,7 @@ def line_to_go_on(request: Request, home: RunFolder) -> str:
     """What to type to continue a run."""
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
     command += [] if request.device == "auto" else ["--device", request.device]
+    command += [] if request.guard is None else ["--guard" if request.guard else "--no-guard"]
     command += trust_flags()
     devices = devices_asked()
     return shlex.join([*command, *([] if devices is None else ["--devices", str(devices)])])
@@ -342,7 +362,9 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
     finished = load_run(home.path)
     assert finished.results is not None
     labels = f"{len(experiment.split.labeled):,} labels"
-    title = f"{describe_recipe(experiment.recipe)} on {experiment.dataset.name}, {labels}"
+    replaced = finished.results.get("guard", {}).get("kept") == KEPT_LABELS_ONLY
+    method = "labels only" if replaced else describe_recipe(experiment.recipe)
+    title = f"{method} on {experiment.dataset.name}, {labels}"
     page = write_page(home.path / "report.html", [finished], title=title)
     for warning in warnings_of(group_runs([finished])):
         yield Caution(warning)

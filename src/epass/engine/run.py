@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -283,8 +283,16 @@ def results_of(
     }
 
 
-def finish(experiment: Experiment, home: RunFolder) -> None:
-    """Write what people keep: weights, model card data, predictions, results."""
+def finish(
+    experiment: Experiment,
+    home: RunFolder,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what people keep: weights, model card data, predictions, results and what was found `beside` these.
+
+    `rows` are those of the metrics, unless they are in the folder.
+    """
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device)
@@ -316,7 +324,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
     )
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
-    rows, wanted = home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
+    rows, wanted = rows or home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
     tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
     if not tested:  # each run tests after its last step: somebody took the rows away
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
@@ -328,7 +336,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
-    home.write_json("results.json", results | open_set)
+    home.write_json("results.json", results | open_set | dict(beside or {}))
 
 
 def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
