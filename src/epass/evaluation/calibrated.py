@@ -90,7 +90,7 @@ def fit_calibration(
     scores, truth = as_arrays(logits, labels)
     for share, what in ((coverage, "coverage"), (accuracy, "accuracy")):
         if share is not None:
-            _check_enough(len(truth), share, what)
+            check_enough(len(truth), share, what)
     temperature = fit_temperature(scores, truth, imagined=IMAGINED)
     found = Calibration(float(np.clip(temperature, SMALLEST, LARGEST)), len(truth), source)
     probs = found.probabilities(scores)
@@ -106,13 +106,19 @@ def least_labels(share: float) -> int:
     return math.ceil(1 / (1 - share) - 1 - ROUNDING)
 
 
+def spread(labels: int, coverage: float) -> float:
+    """The standard deviation of the true coverage of sets, by which labels they happened to be calibrated with."""
+    rank = math.ceil((labels + 1) * coverage - ROUNDING)
+    return math.sqrt(rank * (labels + 1 - rank) / ((labels + 1) ** 2 * (labels + 2)))
+
+
 def set_limit(probs: Floats, truth: Integers, coverage: float) -> float:
     """The probability from which on a class belongs to the set of an image, so that `coverage` of sets hold the truth.
 
     Split conformal prediction with the score 1 - p of the true class (Sadinle et al., Least Ambiguous Set-Valued
     Classifiers with Bounded Error Levels, 2019): exact on average over calibration and new images of the same kind.
     """
-    _check_enough(len(truth), coverage, "coverage")
+    check_enough(len(truth), coverage, "coverage")
     rank = math.ceil((len(truth) + 1) * coverage - ROUNDING)
     return float(np.sort(probs[np.arange(len(truth)), truth])[len(truth) - rank])
 
@@ -122,7 +128,7 @@ def answer_limit(probs: Floats, truth: Integers, accuracy: float) -> float:
 
     The limit is chosen to look good on these very labels: the mistake that was not seen makes up for that.
     """
-    _check_enough(len(truth), accuracy, "accuracy")
+    check_enough(len(truth), accuracy, "accuracy")
     confidence, wrong = probs.max(axis=1), probs.argmax(axis=1) != truth
     order = np.argsort(-confidence, kind="stable")
     falling = confidence[order]
@@ -137,7 +143,8 @@ def answer_limit(probs: Floats, truth: Integers, accuracy: float) -> float:
     return float(falling[good[-1]])
 
 
-def _check_enough(labels: int, share: float, what: str) -> None:
+def check_enough(labels: int, share: float, what: str) -> None:
+    """Refuse a promise, the `coverage` of sets or the `accuracy` of answers, that so few labels cannot make."""
     if not 0 < share < 1:
         raise InputError(f"--{what} {share:g} is no share of images: give a number between 0 and 1, like 0.9.")
     if labels < least_labels(share):
