@@ -91,7 +91,7 @@ MODEL: Mapping[str, Rule] = {
     **BASELINE,
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
-    **dict.fromkeys(("projector?", "wrapper?", "features?"), _or_nothing(_table)),
+    **dict.fromkeys(("projector?", "wrapper?", "features?", "calibration?"), _or_nothing(_table)),
     **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net"), _text),
 }
 IMAGES: Mapping[str, Rule] = dict.fromkeys(("channels", "height", "width"), _positive)
