@@ -25,6 +25,7 @@ from .flags import (
     Data,
     Device,
     Features,
+    FineTune,
     Flag,
     Force,
     FromRecipe,
@@ -100,6 +101,7 @@ class OneMethod:
 class Request(Shared, OneMethod):  # the fields of the last base come first
     """A training run."""
 
+    fine_tune: FineTune = False
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -115,6 +117,7 @@ class PretrainRequest(Request):
     labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)
+    fine_tune: bool = field(default=False, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
@@ -277,7 +280,7 @@ def describe_recipe(recipe: Recipe) -> str:
     """The method of a recipe, its projectors and its wrapper, in words."""
     words = describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
     words += f" + {short(recipe.wrapper['name'])}" if recipe.wrapper else ""
-    return f"{words}, pre-trained" if recipe.start else words
+    return f"{words}, {'fine-tuned' if 'behind' in recipe.net else 'pre-trained'}" if recipe.start else words
 
 
 def describe_method(name: str, projectors: int | None) -> str:

@@ -17,12 +17,13 @@ from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
 from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
-from ..networks import NETWORKS, FromImages, find_network, make_network
+from ..networks import NETWORKS, FromImages, OnFeatures, find_network, make_network
 from ..networks.weights import read_safetensors
 from ..parts.pretrained import BACKBONE, PROJECTOR, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
 from ..recipe import Recipe, arguments, check_table
-from ..runs import MODEL, PRETRAINED, WEIGHTS, load_run
+from ..runs import MODEL, PRETRAINED, WEIGHTS, RunFolder, load_run
+from ..training.checkpoint import checkpoints
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
 METHOD = Kind(
@@ -44,7 +45,10 @@ SCORE = Kind("score", lambda found: isinstance(found, Score), "an epass.evaluati
 
 
 def start_settings(*, weights: str) -> None:
-    """The schema of a recipe's [start] table: the folder of a pre-training, or its file."""
+    """The schema of a recipe's [start] table: the folder of a pre-training, or its file.
+
+    For a network that stands behind another one, it is the folder of the run on the features of that.
+    """
 
 
 def method_class(name: object) -> type[Method]:
@@ -109,17 +113,27 @@ def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int],
     projector = None
     if takes_projector(cls):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
-    if recipe.start is not None:
+    tuned = recipe.start is not None and "behind" in recipe.net
+    if recipe.start is not None and not tuned:
         take_over(pretrained_weights(recipe.start["weights"]), net, projector)
     net.precision = precision
+    adapted = cls.adapt(net)
+    if recipe.start is not None and tuned:
+        continue_from(Path(recipe.start["weights"]), adapted, projector)
     parts = [] if projector is None else [projector]
-    method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
+    method = make(adapted, problem, *parts, **without(recipe.method, "name"))
     if method.needs_pixels and len(image_shape) == 1:
         raise InputError(f"{cls.display_name} {method.needs_pixels}, and these are vectors: choose another method.")
     if recipe.wrapper is not None:
         wrap: Callable[..., Method] = wrapper_class(recipe.wrapper["name"])
         method = wrap(method, problem, **without(recipe.wrapper, "name"))
     return method.train()
+
+
+def network_schema(name: str) -> dict[str, inspect.Parameter]:
+    """What a recipe's [net] table may hold beside the name of the network."""
+    schema = arguments(find_network(name)) | arguments(make_network)
+    return {key: parameter for key, parameter in schema.items() if key not in ("in_channels", "num_classes")}
 
 
 def without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -139,6 +153,43 @@ def pretrained_weights(where: str) -> dict[str, Tensor]:
     if not file.is_file():
         raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
     return read_safetensors(file)
+
+
+def continue_from(folder: Path, net: nn.Module, projector: nn.Module | None) -> None:
+    """Let a network that stands behind another one start as what a run on the features of that left behind.
+
+    The projector starts as it was at the end of that run, too, if its checkpoint is still there.
+    """
+    file, body = folder / WEIGHTS, next(name for name, part in net.named_modules() if isinstance(part, OnFeatures))
+    _frozen_run(folder)
+    moved = {f"net.{body}.": f"{body}.body.", "net.": "", "backbone.": f"{body}.features.", "": f"{body}."}
+    weights = {}
+    for name, tensor in read_safetensors(file).items():
+        before = next(start for start in moved if name.startswith(start))  # the first that fits
+        weights[moved[before] + name.removeprefix(before)] = tensor
+    _check_shapes(net, weights, file)
+    net.load_state_dict(weights)
+    for path in checkpoints(RunFolder(folder).checkpoints)[:1] if projector is not None else ():
+        start = f"method.{PROJECTOR}"
+        state = {name.removeprefix(start): t for name, t in read_safetensors(path).items() if name.startswith(start)}
+        _check_shapes(projector, state, path)
+        projector.load_state_dict(state)
+
+
+def scale_of_start(recipe: Recipe) -> dict[str, tuple[float, ...]] | None:
+    """The mean and deviation of the images that a run starts from the network of; None if it does not."""
+    if recipe.start is None or "behind" not in recipe.net:
+        return None
+    model = _frozen_run(Path(recipe.start["weights"]))
+    return {name: tuple(map(float, model[name])) for name in ("mean", "std")}
+
+
+def _frozen_run(folder: Path) -> dict[str, Any]:
+    """What model.json says of a finished run on the features of a frozen network."""
+    model = load_run(folder).model if folder.is_dir() else None
+    if model is None or not model.get("features"):
+        raise InputError(f"'{folder}' holds no finished run on frozen features, which fine-tuning starts from.")
+    return model
 
 
 @torch.no_grad()
@@ -179,6 +230,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         check_trusted((model[part] or {}).get("name") for part in ("net", "method", "wrapper") if part in model)
         features = model.get("features")
         backbones = [model["net"]["name"], *([] if features is None else [features["net"]])]
+        backbones += [model["net"]["behind"]] if "behind" in model["net"] else []
         check_trusted(backbones)
         if all(name in NETWORKS for name in backbones):
             with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
@@ -196,8 +248,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
 def _network(model: Mapping[str, Any]) -> nn.Module:
     """The network that a model.json describes, with fresh weights."""
     settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
-    schema = without(arguments(find_network(model["net"]["name"])), "in_channels")
-    check_table("net", settings, schema)
+    check_table("net", settings, network_schema(model["net"]["name"]))
     features = model.get("features")
     backbone = None if features is None else find_network(features["net"])(in_channels=model["channels"])
     inputs: Any = model.get("numbers") or (model["channels"] if backbone is None else backbone.num_features)
