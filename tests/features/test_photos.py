@@ -121,6 +121,7 @@ def test_from_photos_to_a_model_that_names_them(tmp_path: Path) -> None:
 
 def test_a_first_answer_comes_as_soon_as_there_are_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epass.app.features.PATIENCE", -1.0)
+    monkeypatch.setattr("epass.app.features.BEAT", -1.0)
     folder = draw(tmp_path / "photos", 64)
     events = list(train(str(folder), out="run", **SHORT))
     views = [event for event in events if isinstance(event, Progress) and event.what == "view"]

@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
-    """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "", sized: str = "") -> dict[str, str]:
+    """The plan of a run, by name.
+
+    Args:
+        experiment: Everything it consists of.
+        folder: Where it is written.
+        done: Steps of it that were made earlier.
+        meant: The data set that its recipe is for.
+        sized: How its image size was chosen.
+    """
     from ..data import Vectors
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
@@ -41,6 +49,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         kept_back = {"validation": f"{counted(len(split.validation), thing)}{where}"}
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
+        **({"image size": sized} if sized else {}),
         **reading_facts(dataset),
         **normalization_facts(dataset, meant),
         "labeled": f"{counted(len(split.labeled), thing)}: {per_class(split.label_counts, split.classes)}",

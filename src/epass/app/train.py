@@ -30,6 +30,7 @@ from .request import (
     default_folder,
     describe_recipe,
     fitting,
+    size_words,
     starting_recipe,
     trusting,
 )
@@ -90,8 +91,8 @@ def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
                 experiment = with_steps(steps_in(budget.seconds, [experiment]), experiment, request, base)
             _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
             done = steps_kept(home) if request.resume else 0
-            meant = base.data.get("name", "")
-            yield Plan("Plan", plan_facts(experiment, home.path, done, meant))
+            meant, sized = base.data.get("name", ""), "" if given or continues else size_words(request)
+            yield Plan("Plan", plan_facts(experiment, home.path, done, meant, sized))
             yield from cautions(experiment, budget)
             while better := (yield from follow(experiment, home, request, loggers, done, budget)):
                 planned = experiment.plan.steps
@@ -99,7 +100,7 @@ def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
                 yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
                 experiment = with_steps(better, experiment, request, base)
                 request = replace(request, resume=False, force=True)
-                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant))
+                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant, sized=sized))
                 yield from cautions(experiment, budget)
             if budget is not None and (sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps)):
                 yield Caution(sentence)

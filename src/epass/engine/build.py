@@ -72,12 +72,12 @@ def setting_names() -> list[str]:
     tables = {
         "data": [data_schema()],
         "plan": [arguments(Plan)],
-        "augment": [arguments(make_policies)],
         "net": map(network_schema, NETWORKS),
+        "features": [arguments(make_extractor)],
+        "augment": [arguments(make_policies)],
         "projector": [arguments(ProjectorEnsemble)],
         "method": map(arguments, METHODS.values()),
         "wrapper": map(arguments, WRAPPERS.values()),
-        "features": [arguments(make_extractor)],
     }
     return list(dict.fromkeys(f"{name}.{key}" for name, schemas in tables.items() for keys in schemas for key in keys))
 

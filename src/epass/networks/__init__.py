@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from inspect import isclass, isfunction, signature
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..errors import InputError, unknown
@@ -40,6 +42,7 @@ __all__ = [
     "WideResNet",
     "count_parameters",
     "find_network",
+    "input_size",
     "make_network",
     "predict_jointly",
     "start_from",
@@ -115,6 +118,17 @@ def _backbone(name: str, in_channels: Any, weights: str | None, **arguments: obj
     made = backbone(in_channels=in_channels, **arguments)
     start_from(made, weights=weights)
     return made
+
+
+@lru_cache(maxsize=8)
+def input_size(name: str) -> int | None:
+    """The side of the images that a network was made for, if it knows one and can be made here."""
+    try:
+        with torch.device("meta") if name in NETWORKS else nullcontext():  # ours need no memory for that
+            size: object = getattr(find_network(name)(in_channels=3), "image_size", None)
+    except InputError:  # whoever trains it says what is wrong
+        return None
+    return size if isinstance(size, int) else None
 
 
 def count_parameters(module: nn.Module) -> int:
