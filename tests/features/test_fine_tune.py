@@ -186,6 +186,17 @@ def test_from_photos_to_a_fine_tuned_model(photos: Path) -> None:
         np.testing.assert_array_equal(kept["logits"], logits)
 
 
+def test_gray_images_are_fine_tuned_in_color(photos: Path) -> None:
+    random, labels = np.random.default_rng(0), np.arange(48) % 3
+    images = (80 * labels[:, None, None] + random.integers(0, 60, (48, 16, 16))).astype(np.uint8)
+    parts = {"train_images": images[:36], "train_labels": labels[:36]}
+    np.savez("gray.npz", **parts, test_images=images[36:], test_labels=labels[36:])
+    said = {**SHORT, "steps": None, "settings": [*SHORT["settings"], "plan.steps=8"]}
+    result = train("gray.npz", out="run", fine_tune=True, **said).result()
+    tested = evaluate("run-fine-tuned", device="cpu").result().values["scores"]
+    assert tested["nll"] == pytest.approx(result.values["results"]["last"]["nll"], rel=1e-5)
+
+
 def test_what_cannot_be_fine_tuned_is_one_sentence(photos: Path) -> None:
     with pytest.raises(InputError, match=r"^--fine-tune goes on from a run on frozen features, and this one learns"):
         train(str(photos), fine_tune=True, features="none").result()

@@ -51,7 +51,7 @@ def embed(
     given = {name: value for name, value in flags.items() if value is not None}
     if skip_unreadable:
         given["data.skip_unreadable"] = True
-    recipe = for_features(read_recipe(PHOTOS), given.get("features.net")).with_settings(
+    recipe = for_features(read_recipe(PHOTOS), net and located(net)).with_settings(
         {"data.name": locate(fspath(data)), **given}
     )
     check_recipe(recipe)

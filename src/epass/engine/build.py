@@ -248,7 +248,7 @@ def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None 
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
     if (scale := scale_of_start(recipe)) is not None:
-        return replace(in_color(dataset), **scale)
+        return replace(in_color(dataset), mean=scale.mean, std=scale.std)
     if recipe.features is None:
         return dataset
     return drained(embed_dataset(dataset, recipe.features, device))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, ImageSource, Vectors
+from ..data.dataset import Normalization
 from ..errors import InputError
 from ..evaluation import SCORES, Score, add_score
 from ..extensions import Kind, check_trusted, find, load, located, names_in
@@ -169,19 +170,21 @@ def continue_from(folder: Path, net: nn.Module, projector: nn.Module | None) -> 
         weights[moved[before] + name.removeprefix(before)] = tensor
     _check_shapes(net, weights, file)
     net.load_state_dict(weights)
-    for path in checkpoints(RunFolder(folder).checkpoints)[:1] if projector is not None else ():
+    if projector is None:
+        return
+    for path in checkpoints(RunFolder(folder).checkpoints)[:1]:
         start = f"method.{PROJECTOR}"
         state = {name.removeprefix(start): t for name, t in read_safetensors(path).items() if name.startswith(start)}
         _check_shapes(projector, state, path)
         projector.load_state_dict(state)
 
 
-def scale_of_start(recipe: Recipe) -> dict[str, tuple[float, ...]] | None:
+def scale_of_start(recipe: Recipe) -> Normalization | None:
     """The mean and deviation of the images that a run starts from the network of; None if it does not."""
     if recipe.start is None or "behind" not in recipe.net:
         return None
     model = _frozen_run(Path(recipe.start["weights"]))
-    return {name: tuple(map(float, model[name])) for name in ("mean", "std")}
+    return Normalization(tuple(model["mean"]), tuple(model["std"]))
 
 
 def _frozen_run(folder: Path) -> dict[str, Any]:
