@@ -38,8 +38,8 @@ def chosen(data: str, **said: Any) -> Recipe:
 def test_the_size_follows_from_the_photos_and_the_time() -> None:
     sizes = {data: chosen(data).data["image_size"] for data in ("photos40", "photos70", "photos150")}
     assert sizes == {"photos40": 32, "photos70": 64, "photos150": 64}
-    assert chosen("photos150", budget="2m").data["image_size"] == 32
-    assert chosen("photos150", budget="20m").data["image_size"] == 64
+    assert chosen("photos150", budget="9m").data["image_size"] == 32
+    assert chosen("photos150", budget="10m").data["image_size"] == 64
     assert chosen("photos150", image_size=48).data["image_size"] == 48
     assert chosen("photos150", settings=["data.image_size=48"]).data["image_size"] == 48
     assert chosen("photos150", recipe="folder-simmatch", features=None).data["image_size"] == 32, "a recipe decides"

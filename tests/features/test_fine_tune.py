@@ -27,6 +27,7 @@ from epass.errors import InputError
 from epass.networks import NETWORKS, OnFeatures, make_network
 from epass.parts.teacher import Average
 from epass.recipe import Recipe, read_recipe
+from epass.report import group_runs
 from epass.runs import RunFolder, load_run
 from epass.training.checkpoint import checkpoints, read_checkpoint
 from epass.training.optimizer import lr_scales
@@ -170,6 +171,7 @@ def test_from_photos_to_a_fine_tuned_model(photos: Path) -> None:
     assert result.values["results"] == after
     assert next(iter(result.facts)) == "test error, frozen features"
     assert result.facts["test error, frozen features"].endswith("of the run in run")
+    assert [group.label for group in group_runs([load_run("run-fine-tuned")])] == ["SimMatch, fine-tuned"]
     assert result.following == "epass predict run-fine-tuned PHOTOS"
     assert evaluate("run-fine-tuned", device="cpu").result().values["scores"]["error"] == after["last"]["error"]
     assert (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .request import Request
 
 SIZES = {"cpu": 64, "mps": 64, "cuda": 128}  # pixels that a network is trained on in minutes
-SHORT = {"cpu": (180.0, 32), "mps": (180.0, 32), "cuda": (300.0, 96)}  # pixels where there are fewer seconds than these
+SHORT = {"cpu": (600.0, 32), "mps": (600.0, 32), "cuda": (300.0, 96)}  # pixels where there are fewer seconds than these
 NAMES = {"cpu": "CPU", "mps": "GPU", "cuda": "GPU"}
 STEP = 16  # sizes are multiples of it
 FOR_DETAIL = "resnet-18", 96  # the network for photos from so many pixels on: the small one looks at 64 at most

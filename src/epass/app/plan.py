@@ -92,7 +92,7 @@ def feature_facts(experiment: Experiment) -> dict[str, str]:
     views = features.get("views", 0)
     seen = f"{views} weak and {views} strong views of each photo" if views else "noise on each makes its views"
     how = "--features none trains a network from the photos themselves, --fine-tune this one afterwards"
-    return {"features": f"{features.get('net')}, frozen; {seen}; {how}"}
+    return {"features": f"{short(str(features.get('net')))}, frozen; {seen}; {how}"}
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:
