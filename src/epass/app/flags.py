@@ -72,6 +72,7 @@ Features = Annotated[
         default="efficientnet-lite0 for photos of 64 pixels and more",
     ),
 ]
+FineTune = Annotated[bool, Flag("Then train the network of the features, too; for a GPU.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
 SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,16 +20,20 @@ if TYPE_CHECKING:
     from .build import Experiment
 
 
-def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
+ROWS, PIXELS = 512, 512 * 64 * 64  # images that pass a network at a time, and what all of them have at most
+
+
+def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
-    return infer(net, images, scale, device, rows).logits.cpu()
+    return infer(net, images, scale, device).logits.cpu()
 
 
 @torch.no_grad()
-def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
+def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
     """What a network says about images that are not augmented; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
     mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
+    rows = max(1, min(ROWS, PIXELS // math.prod(images.shape[1:])))
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
     return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
 

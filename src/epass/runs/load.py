@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .contents import check_environment, check_model, check_recipe, check_results
-from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
+from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, PRETRAINED, RECIPE, RESULTS, RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,3 +164,8 @@ def _answers(logits: Any, labels: Any) -> Predictions:
     if not (np.abs(logits) <= limit).all():  # NaN is not
         raise ValueError("some logits are not finite")
     return Predictions(logits.astype(np.float32, copy=False), labels.astype(np.int64, copy=False))
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether it is the folder of a run that has learned classes, to go on from."""
+    return folder.is_dir() and (folder / MODEL).is_file() and not (folder / PRETRAINED).exists()
