@@ -262,6 +262,10 @@ def test_numbers_come_back_as_numbers(tmp_path: Path) -> None:
     assert loaded.classes_.dtype.kind == "i"
     with pytest.raises(InputError, match="already holds a run: choose another folder"):
         small(out=tmp_path / "run").fit(vectors, labels)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not empty and holds no run"):
+        small(out=tmp_path / "mine").fit(vectors, labels)
 
 
 def test_a_calibrated_model_gives_calibrated_probabilities(model: SemiSupervisedClassifier, tmp_path: Path) -> None:

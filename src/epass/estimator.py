@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from .app.arrays import ask, fit
-from .app.events import Caution, Event, Progress, Result
+from .app.events import Caution, Progress, Result, Work
 from .app.flags import DEFAULT_METHOD
 from .app.request import Request
 from .errors import InputError
@@ -102,20 +102,19 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             y: The class of each row, a number or a text; -1, None or NaN where nobody knows it. Nothing for a folder,
                 which has its own.
         """
-        request: dict[str, Any] = {"data": X} if _is_stored(X) else {}
-        examples, names, codes = None, np.empty(0), []
-        if request:
-            if y is not None:
-                raise InputError(f"'{X}' says itself what is labeled: leave out y.")
-        else:
+        stored, examples, names = _is_stored(X), None, np.empty(0)
+        codes: list[int] = []
+        if not stored:
             examples = self._examples(X, reset=True)
             names, codes = self._labels(y, examples)
+        elif y is not None:
+            raise InputError(f"'{X}' says itself what is labeled: leave out y.")
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(MOST_SEEDS, dtype=np.int64)
         with _folder(self.out) as home:
             asked = Request(
-                **request,
+                X if stored else None,
                 method=self.method,
                 projectors=self.projectors,
                 steps=self.steps,
@@ -131,7 +130,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             self._take(home, names)
             write_atomically(home / MODEL, self._files[MODEL])
         self.transduction_ = self.classes_[result.values["transduction"]]
-        if request:
+        if stored:
             self.files_ = np.array(result.values["files"])
         return self
 
@@ -141,13 +140,14 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         net, model = self._network
         logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device)
         scaled = logits.astype(np.float64) / (model.get("calibration") or {}).get("temperature", 1.0)
-        shares: NDArray[np.float64] = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
+        shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        probs: NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+        return probs
 
     def predict(self, X: Any) -> Array:
         """(N,) the likeliest class of each row; those of a folder are in the order of their names."""
         answers: Array = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[answers]  # type: ignore[no-any-return]
+        return self.classes_[answers]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right answers, among the rows whose class is known."""
@@ -166,7 +166,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         about the rows that were trained on, and stays behind.
         """
         check_is_fitted(self)
-        home = RunFolder(path)
+        home = RunFolder(Path(path))
         home.create(force=False)
         for name, content in self._files.items():
             write_atomically(home.path / name, content)
@@ -292,7 +292,7 @@ def _folder(out: str | PathLike[str] | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _watch(events: Iterator[Event], verbose: bool | None) -> Result:
+def _watch(events: Work, verbose: bool | None) -> Result:
     """Do the work, and return its result; a caution becomes a warning of Python, and progress a bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

@@ -49,6 +49,8 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     home = RunFolder(request.out or "")
     if home.exists():
         raise InputError(f"'{home.path}' already holds a run: choose another folder.")
+    if home.path.exists():
+        home.create(force=False)  # changes nothing in a folder that is there: says why this one cannot be used
     request, place = trusting(request), choose_device(request.device)
     base = starting_recipe(request) if request.data is not None else recipe_for(request, examples)
     recipe = compose(request, base.with_settings({"data.holdout": 0}))
@@ -89,7 +91,7 @@ def recipe_for(request: Request, examples: NDArray[Any]) -> Recipe:
     def side() -> int | None:
         if paths is not None:
             return typical_side(Listing("", Path(), [], [*paths], []))
-        return sorted(examples.shape[1:])[-2]  # of three numbers the smallest one counts the channels
+        return int(sorted(examples.shape[1:])[-2])  # of three numbers the smallest one counts the channels
 
     family = "photos" if learns_from_features(request, side) else "folder"
     return read_recipe(f"{family}-{method}").with_settings({"data.name": "images"})
@@ -153,6 +155,7 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
     from ..data.read.vectors import as_views
 
     stored = isinstance(examples, str | PathLike)
+    paths = None if stored else paths_in(examples)
     if "numbers" in model:
         vectors = find_vectors(examples).vectors if stored else None
         if vectors is None:
@@ -160,8 +163,8 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
             vectors = Vectors(views[:, :1], torch.full((len(views),), -1))
         check_width(str(examples) if stored else "X", vectors.shape[0], model)
         yield list(range(len(vectors))), vectors
-    elif stored or (paths := paths_in(examples)) is not None:
-        found = find_images(examples) if stored else FoundImages([*map(str, paths)], [*paths], from_disk, [])
+    elif stored or paths is not None:
+        found = FoundImages([*map(str, paths)], [*paths], from_disk, []) if paths is not None else find_images(examples)
         for chunk in found.chunks(model["height"], model["channels"]):
             for position, reason in chunk.unreadable.items():
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
