@@ -210,6 +210,8 @@ def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool
     by_split = {(recipe.seed, method_class(recipe.method["name"]).all_labels): recipe for recipe in new}
     for recipe in by_split.values():
         split = split_for(recipe, dataset)
+        if not len(split.test):
+            raise InputError("Runs are compared by a test, and data.holdout=0 leaves nothing to test on: leave it out.")
         if not allow_leak:
             refuse_leaks(recipe, split)
 

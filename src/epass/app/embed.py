@@ -12,7 +12,7 @@ from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import watched
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
-from .request import Request, for_features, learns_from_features, locate
+from .request import Request, for_features, learns_from_features, locate, side_of
 
 PHOTOS = "photos-simmatch"  # whose [data] and [features] all recipes for photos share
 
@@ -62,7 +62,7 @@ def embed(
     tested = 0 if vectors.test is None else len(vectors.test)
     count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
     folder = features_folder()
-    by_itself = given == {} and learns_from_features(Request(data))
+    by_itself = given == {} and learns_from_features(Request(data), lambda: side_of(fspath(data)))
     asked_for = [] if by_itself else ["--features", recipe.features["net"], *settings_for(given)]
     yield Result(
         f"Features of {count:,} photos of {dataset.name}",

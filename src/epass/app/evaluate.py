@@ -53,6 +53,8 @@ def evaluate(
             yield Caution(change)
     else:
         dataset, test = other_test(data, model, reading)
+    if not len(test):
+        raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
     logits = predict(net.to(place), test, dataset, place)

@@ -61,6 +61,8 @@ def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]
     from ..engine.build import split_for
 
     split = split_for(recipe, plain)
+    if not len(split.test):
+        return
     probs = answer("logistic_regression", split, plain)
     error = (probs.argmax(1) != split.test.labels.numpy()).mean()
     yield Notice(

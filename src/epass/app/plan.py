@@ -11,7 +11,7 @@ from .request import describe_recipe
 from .words import count_images, counted, duration, some, times
 
 if TYPE_CHECKING:
-    from ..data import Dataset, ImageSource
+    from ..data import Dataset, ImageSource, Split
     from ..engine.build import Experiment
 
 LISTED_CLASSES = 12  # more classes than this are summed up
@@ -56,7 +56,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         "unlabeled": counted(len(split.unlabeled), thing)
         + ("" if uses_unlabeled else ", which this method does not look at"),
         **kept_back,
-        "test": counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else ""),
+        "test": test_fact(split, thing),
         "method": describe_recipe(experiment.recipe),
         **feature_facts(experiment),
         "network": f"{network_name(experiment.recipe.net)}, {count_parameters(experiment.average):,} parameters",
@@ -65,6 +65,13 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "run folder": str(folder),
     }
+
+
+def test_fact(split: Split, thing: str) -> str:
+    """How many examples are tested, and where they come from."""
+    if not len(split.test):
+        return "none, for data.holdout is 0"
+    return counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else "")
 
 
 def look_of(images: ImageSource) -> str:
@@ -117,10 +124,13 @@ def normalization_facts(dataset: Dataset, meant: str) -> dict[str, str]:
     return {"normalization": f"measured: {found}"} if found else {}
 
 
-def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
-    """The outcome of a run, by name."""
+def result_facts(results: dict[str, Any], folder: Path, page: Path | None) -> dict[str, str]:
+    """The outcome of a run, by name; without a test there is no `page`."""
     from ..evaluation import SCORES
 
+    model = {"time": duration(results["seconds"]), "model": str(folder / "model.safetensors")}
+    if page is None:
+        return model
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
     error, selected = SCORES["error"].text, {}
     if chosen is not None:
@@ -138,9 +148,9 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
             for score in SCORES.values()
             if score.place != "list" and score.key in last
         },
-        "time": duration(results["seconds"]),
+        "time": model["time"],
         "page": str(page),
-        "model": str(folder / "model.safetensors"),
+        "model": model["model"],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
@@ -163,10 +163,7 @@ def recipe_name(request: Request) -> str:
         return request.recipe
     if request.data is None:
         raise no_data()
-    default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
-    method = checked_method(request) or default
-    method = default if is_code(method) else method
-    data = fspath(request.data)
+    method, data = method_with_recipe(request), fspath(request.data)
     own = f"{data}-{method}"
     if data in DATASETS and own in builtin_recipes() and request.features in (None, NO_FEATURES):
         return own
@@ -176,7 +173,14 @@ def recipe_name(request: Request) -> str:
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
         return f"vectors-{method}"
-    return f"{'photos' if learns_from_features(request) else 'folder'}-{method}"
+    return f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}"
+
+
+def method_with_recipe(request: Request) -> str:
+    """The method whose recipe is the one to start from: the usual one's for a method of your own."""
+    default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
+    method = checked_method(request) or default
+    return default if is_code(method) else method
 
 
 def recipe_to_continue(request: Request) -> Recipe:
@@ -218,22 +222,27 @@ def for_features(recipe: Recipe, net: str | None) -> Recipe:
 
 def photo_side(request: Request) -> int | None:
     """The shorter side of most photos of somebody's own; None of everything else, and where they are tiny."""
-    data = fspath(request.data or "")
-    path = Path(data).expanduser()
-    side = _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
+    side = side_of(fspath(request.data or ""))
     return None if side is None or side < PHOTO_SIDE else side
 
 
-def learns_from_features(request: Request) -> bool:
+def learns_from_features(request: Request, side: Callable[[], int | None]) -> bool:
     """Whether images are learned from the features of a frozen network, which is better for photos but for tiny ones.
 
-    Who names the network to train, or weights to start from, wants to train that.
+    Who names the network to train, or weights to start from, wants to train that. `side` is asked for that of most
+    images, in pixels, only where it matters.
     """
     if request.features is not None:
         return request.features != NO_FEATURES
     if request.pretrain or (request.net, request.weights, request.start) != (None, None, None):
         return False
-    return photo_side(request) is not None
+    return (side() or 0) >= PHOTO_SIDE
+
+
+def side_of(data: str) -> int | None:
+    """The shorter side of most photos at a path, if there are some."""
+    path = Path(data).expanduser()
+    return _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
 
 
 @lru_cache(maxsize=4)

@@ -374,9 +374,10 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
     replaced = finished.results.get("guard", {}).get("kept") == KEPT_LABELS_ONLY
     method = "labels only" if replaced else describe_recipe(experiment.recipe)
     title = f"{method} on {experiment.dataset.name}, {labels}"
-    page = write_page(home.path / "report.html", [finished], title=title)
-    for warning in warnings_of(group_runs([finished])):
-        yield Caution(warning)
+    page = None
+    if "last" in finished.results:  # else there was no test, and so nothing to draw
+        page = write_page(home.path / "report.html", [finished], title=title)
+        yield from map(Caution, warnings_of(group_runs([finished])))
     following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if (home.path / PRETRAINED).exists():
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
@@ -384,6 +385,6 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
         "Results",
         result_facts(finished.results, home.path, page),
         values={"run": str(home.path), "data": experiment.dataset.name, "results": finished.results},
-        files={"page": page, "model": home.path / "model.safetensors"},
+        files={**({} if page is None else {"page": page}), "model": home.path / "model.safetensors"},
         following=shlex.join(["epass", *following]),
     )

@@ -212,13 +212,13 @@ class Training:
 
 
 def score_network(experiment: Experiment, step: int) -> dict[str, float]:
-    """What a test says after `step` steps, by the names of a report."""
-    net, split = answering_network(experiment), experiment.split
-    logits = predict(net, split.test, experiment.dataset, experiment.device)
+    """What a test says after `step` steps, by the names of a report; nothing where there is no test."""
+    net, split, values = answering_network(experiment), experiment.split, {}
+    logits = predict(net, split.test if len(split.test) else split.labeled, experiment.dataset, experiment.device)
     if not logits.isfinite().all():
         raise NotFiniteError(f"The weights were no longer finite at step {step}.")
-    tested = score(logits, split.test.labels)
-    values = {f"test_{name}": value for name, value in tested.items()}
+    if len(split.test):
+        values = {f"test_{name}": value for name, value in score(logits, split.test.labels).items()}
     if split.validation is not None:
         logits = predict(net, split.validation, experiment.dataset, experiment.device)
         values["valid_error"] = score(logits, split.validation.labels)["error"]
@@ -271,15 +271,22 @@ def write_beginning(
 def results_of(
     split: Split, scores: Mapping[str, float], best: Mapping[str, Any], *, steps: int, seconds: float
 ) -> dict[str, Any]:
-    """What results.json says of every run; `best` is the row of metrics with the lowest test error."""
+    """What results.json says of every run that was tested; `best` is the row of metrics with the lowest test error."""
+    return {
+        **untested_results(split, steps=steps, seconds=seconds),
+        "last": scores,
+        "best_on_test": {"step": best["step"], "error": best["test_error"]},
+    }
+
+
+def untested_results(split: Split, *, steps: int, seconds: float) -> dict[str, Any]:
+    """What results.json says of a run without a test."""
     return {
         "steps": steps,
         "seconds": seconds,
         "labels": len(split.labeled),
         "images": len(split.unlabeled),
         "held_out": split.held_out,
-        "last": scores,
-        "best_on_test": {"step": best["step"], "error": best["test_error"]},
     }
 
 
@@ -295,13 +302,13 @@ def finish(
     """
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
     test = experiment.split.test
-    logits = predict(net, test, dataset, experiment.device)
+    logits = predict(net, test, dataset, experiment.device) if len(test) else torch.empty(0)
     validation = None
     if (kept_back := experiment.split.validation) is not None:
         answers = predict(net, kept_back, dataset, experiment.device)
         validation = (answers.numpy(), kept_back.labels.numpy())
     open_set = open_set_results(experiment, net)
-    seen = see_test_images(experiment, net, logits)
+    seen = see_test_images(experiment, net, logits) if len(test) else None
     if rank():  # what follows asks nothing of the network
         return
     net, facts = kept_model(recipe, dataset, test, net)
@@ -322,14 +329,18 @@ def finish(
             "names": display_names(recipe),
         },
     )
+    rows, steps = rows or home.metrics(), experiment.plan.steps
+    if seen is None:
+        home.write_json("results.json", untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"]))
+        return
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
-    rows, wanted = rows or home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
+    wanted = ("test_error", *(["valid_error"] if validation is not None else []))
     tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
     if not tested:  # each run tests after its last step: somebody took the rows away
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(tested, key=lambda row: row["test_error"])
-    scores, steps, seconds = score(logits, test.labels), experiment.plan.steps, rows[-1]["seconds"]
+    scores, seconds = score(logits, test.labels), rows[-1]["seconds"]
     results = results_of(experiment.split, scores, best, steps=steps, seconds=seconds)
     results["alarms"] = find_alarms(logits, test.labels)
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts

@@ -45,7 +45,7 @@ def find_recorded(data: bytes, path: Path, dataset: Dataset, needed: Sequence[st
     content = parse_split(data, path)
     if content["data"].get("fingerprint") == fingerprint(dataset):
         positions = find_positions(path, content, dataset)
-        check_parts(path, positions, dataset)
+        check_parts(path, positions, dataset, tested=bool(content["test"]))
         return Recorded(dataset, positions, "")
     began = f"The images in '{dataset.name}' are not those that the run began with"
     if not all(has_names(content[part], dataset, part) for part in PARTS):
@@ -67,7 +67,7 @@ def find_recorded(data: bytes, path: Path, dataset: Dataset, needed: Sequence[st
     if "labeled" in needed and (relabeled is None or relabeled["labeled"]):
         what = "and it did not write down its labels" if relabeled is None else "and its labels would be others"
         raise InputError(f"{change}, {what}: put the old ones back, or start a new run.")
-    check_parts(path, positions, dataset)
+    check_parts(path, positions, dataset, tested=bool(content["test"]))
     return Recorded(_with_scale(path, content, dataset), positions, change)
 
 
