@@ -77,12 +77,12 @@ LIBRARIES: dict[str, set[str]] = {
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib", "PIL"},
     "checking": {"torch", "numpy", "PIL"},
-    "engine": {"torch", "numpy"},
+    "engine": {"torch", "numpy", "onnxruntime", "PIL"},
     "loggers": {"torch", "wandb", "mlflow"},
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
-    "app": {"torch", "numpy"},
+    "app": {"torch", "numpy", "starlette", "uvicorn"},
     "cli": {"typer", "rich"},
     "studio": {"numpy"},
     "__main__": set(),
@@ -97,6 +97,9 @@ ONLY_INSIDE_FUNCTIONS = {
     "transformers",
     "wandb",
     "mlflow",
+    "onnxruntime",
+    "starlette",
+    "uvicorn",
 }
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich", "triton"}
 

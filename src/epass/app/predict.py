@@ -15,14 +15,15 @@ from ..errors import InputError
 from ..files import as_text, check_writable, write_atomically
 from ..untrusted import spreadsheet_path, spreadsheet_text
 from .events import Event, Notice, Result, Section, Table, work
-from .flags import Device, Flag, Images, Reading, Run, Trust
+from .flags import Device, Flag, Images, Model, Reading, Trust
 from .words import count_images, counted, percent
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ..data import Chunk
-    from ..evaluation.novelty import Novelty
+    from ..engine.answer import Answerer
 
 LISTED = 10  # images that are named
 LISTED_CLASSES = 30
@@ -48,7 +49,7 @@ class Doubt(NamedTuple):
 
 @work
 def predict(
-    run: Run,
+    run: Model,
     images: Annotated[
         Images, Flag("A folder of any depth, an archive, a table of paths or one image; or vectors.", metavar="IMAGES")
     ],
@@ -67,26 +68,22 @@ def predict(
     run, images, out = Path(run), str(images), Path(out)
     check_output(out, images)
 
-    from ..engine.models import load_model
-    from ..machine.device import choose_device
-    from ..runs import load_run
+    from ..engine.answer import open_answerer
 
     extensions.trust(*(trust or ()))
-    place = choose_device(device)
-    net, model = load_model(run)
+    answerer = open_answerer(run, device)
+    model = answerer.model
     if not 1 <= top <= len(model["classes"]):
         raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
-    trained = load_run(run)
-    known = known_kind(run, net)
-    asked = find_what(images, model, trained.recipe["data"], reading)
-    answers, unreadable = name_all(net.to(place), model, asked, place, top, known)
+    asked = find_what(images, model, answerer.settings, reading)
+    answers, unreadable = name_all(answerer, asked, top)
     write_atomically(out, as_csv(answers, top, asked.column))
-    doubt = doubts(answers, None if trained.predictions is None else trained.predictions.logits)
+    doubt = doubts(answers, answerer.tested)
     title = f"{counted(len(answers), asked.thing)} of {images}, by {run}"
     yield from summarize(title, answers, unreadable, doubt, asked.thing)
     yield Notice(f"Every {asked.thing} with its class: {out}")
     values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
-    values["unlike"] = None if known is None else count_unlike(answers)
+    values["unlike"] = None if answerer.known is None else count_unlike(answers)
     yield Result(values=values, files={"table": out}, partial=bool(unreadable))
 
 
@@ -97,17 +94,6 @@ def check_output(out: Path, images: str) -> None:
         raise InputError(f"'{out}' is no name for a table: choose one that ends in .csv.")
     if out.exists() and Path(images).expanduser().exists() and out.samefile(Path(images).expanduser()):
         raise InputError(f"'{out}' names the images and would be replaced: choose another file with --out.")
-
-
-def known_kind(run: Path, net: Any) -> Novelty | None:
-    """What tells images unlike the run's test images, if it kept enough of how it saw these."""
-    from ..evaluation.novelty import LEAST, Novelty
-    from ..runs import load_embeddings
-
-    kept = load_embeddings(run)
-    if kept is None or len(kept.features) < LEAST or kept.features.shape[1] != getattr(net, "num_features", None):
-        return None
-    return Novelty(kept.features)
 
 
 class Asked(NamedTuple):
@@ -127,7 +113,7 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any], readin
         images = find_images(path, path_column=settings.get("path_column"))
         return Asked("image", "file", images.names, images.chunks(model["height"], model["channels"], progress=reading))
     found = find_vectors(path, label_column=settings.get("label_column"))
-    check_width(path, found.vectors.shape[0], model)
+    check_width(path, found.vectors.shape[1], model)
     rows = list(range(len(found.names)))
     return Asked("vector", found.column, found.names, [Chunk(rows, found.vectors, {})])
 
@@ -141,23 +127,18 @@ def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
         )
 
 
-def name_all(
-    net: Any, model: dict[str, Any], asked: Asked, place: Any, top: int, known: Novelty | None
-) -> tuple[list[Answer], dict[str, str]]:
+def name_all(answerer: Answerer, asked: Asked, top: int) -> tuple[list[Answer], dict[str, str]]:
     """What the model says about what can be read, in the order of the names, and why others cannot."""
-    from ..data import Normalization
-    from ..engine.infer import infer
-
-    scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
+    model, known = answerer.model, answerer.known
     answers: dict[int, Answer] = {}
     reasons: dict[int, str] = {}
     for chunk in asked.chunks:
         reasons |= chunk.unreadable
         if not chunk.positions:
             continue
-        said = infer(net, chunk.images, scale, place)
-        numbers, confidences = (part.tolist() for part in likeliest(said.logits.cpu(), top))
-        unlike = [False] * len(numbers) if known is None else known.unlike(said.features.cpu()).tolist()
+        logits, features = answerer.answer(chunk.images)
+        numbers, confidences = (part.tolist() for part in likeliest(logits, top))
+        unlike = [False] * len(numbers) if known is None else known.unlike(features).tolist()
         for position, row, shares, odd in zip(chunk.positions, numbers, confidences, unlike, strict=True):
             classes = [model["classes"][number] for number in row]
             answers[position] = Answer(as_text(asked.names[position]), classes, shares, odd)
@@ -165,10 +146,15 @@ def name_all(
     return [answers[position] for position in sorted(answers)], unreadable
 
 
-def likeliest(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+def likeliest(logits: NDArray[np.float32], top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Numbers and probabilities (N, top) of the classes with the largest logits (N, C); of equal ones the first."""
-    shares, numbers = logits.double().softmax(1).sort(dim=1, descending=True, stable=True)
-    return numbers[:, :top], shares[:, :top]
+    import numpy as np
+
+    from ..evaluation.arrays import log_softmax
+
+    shares = np.exp(log_softmax(logits.astype(np.float64)))
+    numbers = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+    return numbers, np.take_along_axis(shares, numbers, axis=1)
 
 
 def as_csv(answers: list[Answer], top: int, column: str = "file") -> bytes:
@@ -189,12 +175,12 @@ def as_csv(answers: list[Answer], top: int, column: str = "file") -> bytes:
 
 def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
     """The images against the test images of the run, if it kept what the model said about these."""
-    import torch
+    import numpy as np
 
     if test_logits is None:
         return None
-    _, confidences = likeliest(torch.from_numpy(test_logits), 1)
-    limit = confidences.quantile(USUAL).item()
+    _, confidences = likeliest(test_logits, 1)
+    limit = float(np.quantile(confidences, USUAL))
     doubtful = sum(answer.confidences[0] < limit for answer in answers)
     return Doubt(limit, doubtful, len(answers) >= ENOUGH and doubtful >= MANY * len(answers))
 
