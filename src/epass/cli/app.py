@@ -17,6 +17,7 @@ from ..app.demo import demo
 from ..app.download import download
 from ..app.embed import embed
 from ..app.evaluate import evaluate
+from ..app.export import export
 from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
 from ..app.report import report
@@ -97,6 +98,7 @@ work(epilog=COMPARISONS)(expose(compare))
 app.add_typer(tables, name="reproduce", rich_help_panel="Work")
 work()(expose(evaluate))
 work(epilog=examples("predict"))(expose(predict))
+work(epilog=examples("export"))(expose(export))
 work(epilog=examples("report"))(expose(report))
 work(epilog=examples("bench"))(expose(bench))
 work(epilog=examples("download"))(expose(download))
