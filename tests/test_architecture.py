@@ -82,7 +82,7 @@ LIBRARIES: dict[str, set[str]] = {
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn"},
-    "app": {"torch", "numpy", "starlette", "uvicorn"},
+    "app": {"torch", "numpy", "pyarrow", "starlette", "uvicorn"},
     "cli": {"typer", "rich"},
     "studio": {"numpy"},
     "__main__": set(),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from .. import extensions
 from ..errors import InputError
 from ..files import as_text, check_writable, write_atomically
-from ..untrusted import spreadsheet_path, spreadsheet_text
-from .events import Event, Notice, Result, Section, Table, work
+from ..untrusted import parse_json
+from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
+from .events import Event, Line, Notice, Result, Section, Table, work
 from .flags import Device, Flag, Images, Model, Reading, Trust
 from .words import count_images, counted, percent
 
@@ -23,20 +23,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..data import Chunk
-    from ..engine.answer import Answerer
+
+    Ask = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]  # uint8 (n, C, H, W) in; logits, features out
 
 LISTED = 10  # images that are named
 LISTED_CLASSES = 30
 USUAL, MANY, ENOUGH = 0.1, 0.25, 20  # share of doubtful images, share that is worth a sentence, of at least so many
-
-
-class Answer(NamedTuple):
-    """What the model says about one image: the likeliest classes with their probabilities, the first one first."""
-
-    file: str
-    classes: list[str]
-    confidences: list[float]
-    unlike: bool = False  # the test images of the run, as far as that is known
+TYPED = "-"  # in place of images: paths from standard input
 
 
 class Doubt(NamedTuple):
@@ -51,49 +44,85 @@ class Doubt(NamedTuple):
 def predict(
     run: Model,
     images: Annotated[
-        Images, Flag("A folder of any depth, an archive, a table of paths or one image; or vectors.", metavar="IMAGES")
+        Images,
+        Flag(
+            "A folder of any depth, an archive, a table of paths or one image; or vectors. With -, paths are read from "
+            "standard input, and a line of JSON is written for each.",
+            metavar="IMAGES",
+        ),
     ],
     *,
-    out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence.")] = "predictions.csv",
+    out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence, ...")] = "predictions.csv",
     top: Annotated[int, Flag("How many classes to name for every image, the likeliest first.")] = 1,
+    probabilities: Annotated[
+        str | Path | None, Flag("Write the probabilities of all classes, too: .csv, .npy or .parquet.", metavar="FILE")
+    ] = None,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
+    lines: Iterable[str] = (),
 ) -> Iterator[Event]:
     """Name the class of every image with the model of a run, and write a table.
 
-    The exit code is 1 if an image cannot be read: it is left out, and all
-    others are in the table.
+    The exit code is 1 if an image cannot be read: its row says why, and all
+    others have their answers.
     """
     run, images, out = Path(run), str(images), Path(out)
-    check_output(out, images)
+    written = None if probabilities is None else Path(probabilities)
+    check_output(out, written, images)
 
     from ..engine.answer import open_answerer
+    from ..evaluation.calibrated import Calibration
 
     extensions.trust(*(trust or ()))
     answerer = open_answerer(run, device)
-    model = answerer.model
-    if not 1 <= top <= len(model["classes"]):
-        raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
+    ask, model = answerer.answer, answerer.model
+    classes: list[str] = model["classes"]
+    if not 1 <= top <= len(classes):
+        raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
+    judge = Judge(classes, Calibration.from_json(model.get("calibration")), answerer.known, top)
+    if images == TYPED:
+        if "numbers" in model:
+            raise InputError("'-' reads paths of images, and the model takes vectors: give it a table of these.")
+        if written is not None:
+            raise InputError(f"'-' writes no file: leave out --probabilities, and say --top {len(classes)} to get all.")
+        yield from answer_lines(ask, model, judge, lines)
+        return
     asked = find_what(images, model, answerer.settings, reading)
-    answers, unreadable = name_all(answerer, asked, top)
-    write_atomically(out, as_csv(answers, top, asked.column))
-    doubt = doubts(answers, answerer.tested)
-    title = f"{counted(len(answers), asked.thing)} of {images}, by {run}"
-    yield from summarize(title, answers, unreadable, doubt, asked.thing)
+    if written is not None:
+        check_probabilities(written, classes, asked.column)
+    answers, shares = name_all(ask, judge, asked, keep=written is not None)
+    write_atomically(out, as_csv(answers, top, asked.column, judge.columns))
+    files = {"table": out}
+    if written is not None:
+        write_probabilities(written, asked.column, [answer.file for answer in answers], classes, shares)
+        files["probabilities"] = written
+    test = None if answerer.tested is None else judge.calibration.probabilities(answerer.tested)
+    answered = [answer for answer in answers if not answer.error]
+    unreadable = {answer.file: answer.error for answer in answers if answer.error}
+    doubt = doubts(answered, test)
+    title = f"{counted(len(answered), asked.thing)} of {images}, by {run}"
+    yield from summarize(title, answered, unreadable, doubt, asked.thing)
     yield Notice(f"Every {asked.thing} with its class: {out}")
-    values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
-    values["unlike"] = None if answerer.known is None else count_unlike(answers)
-    yield Result(values=values, files={"table": out}, partial=bool(unreadable))
+    if written is not None:
+        yield Notice(f"All probabilities: {written}")
+    values = {"run": str(run), "data": images, "out": str(out), **as_values(answered, unreadable, doubt)}
+    values["unlike"] = None if judge.known is None else count_unlike(answered)
+    values["abstained"] = None if judge.calibration.answer_from is None else count_abstained(answered)
+    yield Result(values=values, files=files, partial=bool(unreadable))
 
 
-def check_output(out: Path, images: str) -> None:
+def check_output(out: Path, probabilities: Path | None, images: str) -> None:
     """Refuse what cannot be written, or had better not be, before anything is computed."""
-    check_writable(out)
     if out.suffix.lower() != ".csv":  # nobody wants an image or a model to be replaced by a table
         raise InputError(f"'{out}' is no name for a table: choose one that ends in .csv.")
-    if out.exists() and Path(images).expanduser().exists() and out.samefile(Path(images).expanduser()):
-        raise InputError(f"'{out}' names the images and would be replaced: choose another file with --out.")
+    for path, flag in ((out, "--out"), (probabilities, "--probabilities")):
+        if path is not None:
+            check_writable(path)
+            if path.exists() and Path(images).expanduser().exists() and path.samefile(Path(images).expanduser()):
+                raise InputError(f"'{path}' names the images and would be replaced: choose another file with {flag}.")
+    if probabilities is not None and probabilities.absolute() == out.absolute():
+        raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")
 
 
 class Asked(NamedTuple):
@@ -127,60 +156,62 @@ def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
         )
 
 
-def name_all(answerer: Answerer, asked: Asked, top: int) -> tuple[list[Answer], dict[str, str]]:
-    """What the model says about what can be read, in the order of the names, and why others cannot."""
-    model, known = answerer.model, answerer.known
+def name_all(ask: Ask, judge: Judge, asked: Asked, keep: bool = False) -> tuple[list[Answer], NDArray[np.float64]]:
+    """What the model says about everything, or why it cannot, in the order of the names, and (N, C) probabilities."""
+    import numpy as np
+
     answers: dict[int, Answer] = {}
-    reasons: dict[int, str] = {}
+    probs = np.full((len(asked.names) if keep else 0, len(judge.classes)), np.nan)
     for chunk in asked.chunks:
-        reasons |= chunk.unreadable
-        if not chunk.positions:
+        answers |= {
+            place: Answer(as_text(asked.names[place]), (), (), error=why) for place, why in chunk.unreadable.items()
+        }
+        if chunk.positions:
+            names = [as_text(asked.names[position]) for position in chunk.positions]
+            said, shares = judge.answers(names, *ask(chunk.images))
+            answers |= zip(chunk.positions, said, strict=True)
+            if keep:
+                probs[chunk.positions] = shares
+    return [answers[position] for position in sorted(answers)], probs
+
+
+def answer_lines(ask: Ask, model: dict[str, Any], judge: Judge, lines: Iterable[str]) -> Iterator[Line | Result]:
+    """One answer for each line that names an image, as soon as it is there; what cannot be answered gets an error."""
+    from ..data import find_named
+
+    errors = 0
+    for line in lines:
+        if not (typed := line.rstrip("\r\n")).strip():
             continue
-        logits, features = answerer.answer(chunk.images)
-        numbers, confidences = (part.tolist() for part in likeliest(logits, top))
-        unlike = [False] * len(numbers) if known is None else known.unlike(features).tolist()
-        for position, row, shares, odd in zip(chunk.positions, numbers, confidences, unlike, strict=True):
-            classes = [model["classes"][number] for number in row]
-            answers[position] = Answer(as_text(asked.names[position]), classes, shares, odd)
-    unreadable = {as_text(asked.names[position]): reasons[position] for position in sorted(reasons)}
-    return [answers[position] for position in sorted(answers)], unreadable
+        name = named_in(typed)
+        if name is None:
+            answer = Answer(as_text(typed), (), (), error='is JSON without a text under "file"')
+        else:
+            (chunk,) = find_named(".", [name]).chunks(model["height"], model["channels"])
+            (answer,), _ = name_all(ask, judge, Asked("image", "file", [name], [chunk]))
+        errors += bool(answer.error)
+        yield Line(as_object(answer))
+    yield Result(values=None, partial=bool(errors))
 
 
-def likeliest(logits: NDArray[np.float32], top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Numbers and probabilities (N, top) of the classes with the largest logits (N, C); of equal ones the first."""
-    import numpy as np
-
-    from ..evaluation.arrays import log_softmax
-
-    shares = np.exp(log_softmax(logits.astype(np.float64)))
-    numbers = np.argsort(-shares, axis=1, kind="stable")[:, :top]
-    return numbers, np.take_along_axis(shares, numbers, axis=1)
-
-
-def as_csv(answers: list[Answer], top: int, column: str = "file") -> bytes:
-    """The table, in UTF-8, in which no name is a formula to a spreadsheet; `column` is called what the names are."""
-    as_cell = spreadsheet_path if column == "file" else spreadsheet_text
-    text = io.StringIO()
-    # Python 3.11 takes a carriage return for a letter like others, and no reader does.
-    quoted = any("\r" in answer.file for answer in answers)
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
-    runners_up = [f"{column}_{rank}" for rank in range(2, top + 1) for column in ("prediction", "confidence")]
-    writer.writerow([column, "prediction", "confidence", *runners_up])
-    for answer in answers:
-        pairs = zip(answer.classes, answer.confidences, strict=True)
-        shares = (cell for name, share in pairs for cell in (spreadsheet_text(name), f"{share:.6f}"))
-        writer.writerow([as_cell(answer.file), *shares])
-    return text.getvalue().encode()
-
-
-def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
-    """The images against the test images of the run, if it kept what the model said about these."""
-    import numpy as np
-
-    if test_logits is None:
+def named_in(line: str) -> str | None:
+    """The path in a line: the line itself or, if it looks like a JSON object, what this has under "file"."""
+    if not line.lstrip().startswith("{"):
+        return line
+    try:
+        name = parse_json(os.fsencode(line)).get("file")
+        return name if name and b"\0" not in os.fsencode(name) else None
+    except (ValueError, TypeError):  # no JSON, no text, or none that can name a file
         return None
-    _, confidences = likeliest(test_logits, 1)
-    limit = float(np.quantile(confidences, USUAL))
+
+
+def doubts(answers: list[Answer], test: NDArray[np.float64] | None) -> Doubt | None:
+    """The images against the run's test images, if it kept what the model said: their probabilities (N, C)."""
+    import numpy as np
+
+    if test is None:
+        return None
+    limit = float(np.quantile(test.max(axis=1), USUAL))
     doubtful = sum(answer.confidences[0] < limit for answer in answers)
     return Doubt(limit, doubtful, len(answers) >= ENOUGH and doubtful >= MANY * len(answers))
 
@@ -188,6 +219,11 @@ def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
 def count_unlike(answers: list[Answer]) -> int:
     """How many images look unlike the run's test images."""
     return sum(answer.unlike for answer in answers)
+
+
+def count_abstained(answers: list[Answer]) -> int:
+    """For how many images the model should give no answer."""
+    return sum(bool(answer.abstain) for answer in answers)
 
 
 def least_certain(answers: list[Answer]) -> list[Answer]:
@@ -225,6 +261,10 @@ def summarize(
         yield Section(title, facts)
         rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
         yield Table(("least certain", "prediction", "confidence"), rows)
+    if abstained := count_abstained(answers):
+        yield Section(
+            f"{abstained:,} of {counted(len(answers), thing)} are too uncertain to be answered: the table says abstain."
+        )
     if are_unlike(count_unlike(answers), len(answers)):
         which = f"{count_unlike(answers):,} of {counted(len(answers), thing)}"
         yield Section(
@@ -239,4 +279,4 @@ def summarize(
         )
     if unreadable:
         reasons = [f"{name} {reason}" for name, reason in unreadable.items()]
-        yield Section(f"{count_images(len(unreadable))} left out:", lines=reasons)
+        yield Section(f"{count_images(len(unreadable))} without an answer:", lines=reasons)

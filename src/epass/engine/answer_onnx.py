@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..evaluation.calibrated import Calibration
 from ..runs.exported import from_text, read_facts
 from .answer import enough_known, rows_at_a_time
 
@@ -39,6 +40,10 @@ class OnnxAnswerer:
         if FACTS not in stored:
             raise InputError(f"'{path}' does not say which classes it knows: give a file that 'epass export' wrote.")
         self.model = read_facts(stored[FACTS].encode(), path)
+        try:
+            Calibration.from_json(self.model.get("calibration"))
+        except ValueError as problem:
+            raise InputError(f"'{path}' is damaged: {problem}.") from None
         self.settings: dict[str, Any] = self.model.get("provenance", {}).get("data", {})
         self.tested: NDArray[np.float32] | None = None
         outputs = {output.name: output.shape for output in self.session.get_outputs()}

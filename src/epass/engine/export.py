@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from ..augment import normalize
 from ..errors import InputError
+from ..evaluation.calibrated import Calibration
 from ..files import write_atomically
 from ..runs.exported import ONNX, PROGRAM, as_text
 from .answer_onnx import FACTS, KNOWN
@@ -45,7 +46,7 @@ class Deployed(nn.Module):
         super().__init__()
         self.net, self.raw = net, raw
         self.side: int | None = model["height"] if any_size else None
-        self.temperature = 1.0 if raw else float((model.get("calibration") or {}).get("temperature", 1.0))
+        self.temperature = 1.0 if raw else Calibration.from_json(model.get("calibration")).temperature
         self.register_buffer("mean", torch.tensor(model["mean"], dtype=torch.float32))
         self.register_buffer("std", torch.tensor(model["std"], dtype=torch.float32))
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..data import Dataset, ImageSource, Vectors
 from ..errors import InputError
 from ..evaluation import SCORES, Score, add_score
+from ..evaluation.calibrated import Calibration
 from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
 from ..method import Method, Problem, Wrapper
@@ -220,6 +221,7 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
 
 def _check_facts(model: Mapping[str, Any]) -> None:
     """Refuse what cannot be said about images and classes."""
+    Calibration.from_json(model.get("calibration"))
     vectors = "numbers" in model
     counts = [model[key] for key in (["numbers"] if vectors else ["channels", "height", "width"])]
     if not all(type(count) is int and count > 0 for count in counts) or not (vectors or model["channels"] in (1, 3)):

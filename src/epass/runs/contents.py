@@ -82,7 +82,8 @@ MODEL: Mapping[str, Rule] = {
     **BASELINE,
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
-    **dict.fromkeys(("projector?", "wrapper?", "features?", "provenance?", "export?"), _or_nothing(_table)),
+    **dict.fromkeys(("projector?", "wrapper?", "features?", "calibration?"), _or_nothing(_table)),
+    **dict.fromkeys(("provenance?", "export?"), _or_nothing(_table)),
     **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net", "export.input"), _text),
     "provenance.data?": _table,
 }
