@@ -18,6 +18,7 @@ from ..app.demo import demo
 from ..app.download import download
 from ..app.embed import embed
 from ..app.evaluate import evaluate
+from ..app.export import export
 from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
 from ..app.report import report
@@ -99,6 +100,7 @@ app.add_typer(tables, name="reproduce", rich_help_panel="Work")
 work()(expose(evaluate))
 work(epilog=examples("calibrate"))(expose(calibrate))
 work(epilog=examples("predict"))(expose(predict))
+work(epilog=examples("export"))(expose(export))
 work(epilog=examples("report"))(expose(report))
 work(epilog=examples("bench"))(expose(bench))
 work(epilog=examples("download"))(expose(download))

@@ -22,6 +22,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass download eurosat": "into data/eurosat",
         "epass download stl10 --to /datasets": "into /datasets/stl10",
     },
+    "export": {
+        "epass export runs/photos-simmatch-0 --out flowers": "a folder to hand over",
+        "epass export runs/photos-simmatch-0 --any-size": "scaling is inside, too",
+        "epass export runs/photos-simmatch-0 --formats onnx": "one file and its card",
+    },
     "predict": {
         "epass predict runs/photos-simmatch-0 new/": "one class each",
         "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",

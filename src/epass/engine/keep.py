@@ -54,7 +54,7 @@ def photos(experiment: Experiment, index: Tensor) -> Tensor:
         (chunk,) = find_named(experiment.recipe.data["name"], wanted).chunks(MISTAKE_SIDE, channels=3)
     except (InputError, OSError):  # the files are no longer there, or their names are those of arrays
         return small
-    return chunk.images.pixels if len(chunk.positions) == len(index) else small
+    return torch.from_numpy(chunk.images) if len(chunk.positions) == len(index) else small
 
 
 def projector_of(experiment: Experiment) -> ProjectorEnsemble | None:

@@ -26,6 +26,7 @@ from ..parts.pretrained import BACKBONE, PROJECTOR, go_on_from, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
 from ..recipe import Recipe, arguments, check_table
 from ..runs import MODEL, PRETRAINED, WEIGHTS, RunFolder, is_finished, load_run
+from ..runs.exported import is_exported, load_facts
 from ..training.checkpoint import intact
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
@@ -233,10 +234,13 @@ def kept_model(recipe: Recipe, dataset: Dataset, test: ImageSource, net: nn.Modu
 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
-    """The trained network of a run folder, on the CPU, and what model.json says about it."""
-    model, file = load_run(folder).model, Path(folder) / WEIGHTS
+    """The trained network of a run folder, or of an exported one, on the CPU, and what model.json says about it."""
+    file = Path(folder) / WEIGHTS
+    model = load_facts(Path(folder)) if is_exported(Path(folder)) else load_run(folder).model
     if model is not None and "net" not in model:
         raise InputError(f"'{folder}' is a baseline of a comparison, which leaves no network: name another run.")
+    if model is not None and not file.is_file() and is_exported(Path(folder)):
+        raise InputError(f"'{folder}' was exported without weights: export it again with --formats safetensors,onnx.")
     if model is None or not file.is_file():
         raise InputError(f"'{folder}' holds no finished model yet: resume the run first.")
     weights, described = read_safetensors(file), Path(folder) / MODEL

@@ -90,7 +90,9 @@ MODEL: Mapping[str, Rule] = {
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
     **dict.fromkeys(("projector?", "wrapper?", "features?", "calibration?"), _or_nothing(_table)),
-    **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net"), _text),
+    **dict.fromkeys(("provenance?", "export?"), _or_nothing(_table)),
+    **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net", "export.input"), _text),
+    "provenance.data?": _table,
 }
 IMAGES: Mapping[str, Rule] = dict.fromkeys(("channels", "height", "width"), _positive)
 VECTORS: Mapping[str, Rule] = {"numbers": _positive}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .contents import check_environment, check_model, check_recipe, check_results
+from .exported import check_format
 from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, PRETRAINED, RECIPE, RESULTS, RunFolder
 
 if TYPE_CHECKING:
@@ -121,7 +122,11 @@ def _read_json(path: Path, check: Callable[[dict[str, Any]], None]) -> dict[str,
         value = parse_json(data)
         if not isinstance(value, dict):
             raise ValueError("it holds no JSON object")
+        if path.name == MODEL:
+            check_format(value, path)
         check(value)
+    except InputError:
+        raise
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
     return value
