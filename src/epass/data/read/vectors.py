@@ -129,8 +129,12 @@ def holds_vectors(name_or_path: str, *, path_column: str | None = None) -> bool:
     return path.suffix.lower() == ".npy"
 
 
-def open_vectors(path: Path, label_column: str | None = None) -> Dataset:
-    """The data set in an .npz or .npy file or in a table."""
+def open_vectors(path: Path, label_column: str | None = None, *, labels_needed: bool = True) -> Dataset:
+    """The data set in an .npz or .npy file or in a table; without `labels_needed` there may be no labels at all."""
+    if not labels_needed and not _has_labels(path, label_column):
+        found = find_vectors(path).vectors
+        mean, std = vector_statistics(found.pixels)
+        return Dataset(as_text(path.stem), (), found, None, mean, std, views_of_vectors(0, mean, std))
     if path.suffix.lower() == ".npz":
         return _open_npz(path)
     if is_table(path):
@@ -154,6 +158,17 @@ def open_vectors(path: Path, label_column: str | None = None) -> Dataset:
             f"an array '{_LABELS}'."
         )
     return _located(path, vectors, _read_npy(labels))
+
+
+def _has_labels(path: Path, label_column: str | None) -> bool:
+    """Whether a file, or a table beside it, says of any vector what it is."""
+    if path.suffix.lower() == ".npz" or path.with_name(_LABELS).is_file():
+        return True
+    tables = [path] if is_table(path) else [path.with_suffix(ending) for ending in ENDINGS]
+    for table in (open_table(place) for place in tables if place.is_file()):
+        names = [name for name in table.columns if name == label_column or name.lower() in LABEL_NAMES]
+        return any(cell_text(path, names[0], cell) for cell in table.take(names[:1])[0]) if names else False
+    return False
 
 
 def find_vectors(path: str | Path, *, label_column: str | None = None) -> FoundVectors:
