@@ -260,7 +260,7 @@ def _divided(path: Path, where: Path, table: Table, vectors: Array, label: str) 
     parts = [
         part for chosen in (train, test) if chosen for part in (vectors[chosen], [cells[0][row] for row in chosen])
     ]
-    return replace(_located(path, *parts), validation=len(rows["validation"]))
+    return replace(_located(path, *parts), validation=len(rows["validation"]), train_rows=tuple(train))
 
 
 def _has_vectors(path: Path, table: Table) -> bool:
