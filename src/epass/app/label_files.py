@@ -127,7 +127,7 @@ def _book_of_array(path: Path) -> Book:
     count, table = len(find_vectors(path).names), path.with_suffix(".csv")
     if not table.exists() and path.with_name("labels.npy").exists():
         raise InputError(f"The labels of '{path}' are an array, labels.npy: move them to a table '{table.name}' first.")
-    sheet = read_sheet(table) if table.exists() else Sheet(["label"], [[""] for _ in range(count)])
+    sheet = read_sheet(table) if table.exists() else Sheet([ROW, "label"], [[str(row), ""] for row in range(count)])
     if len(sheet.rows) != count:
         raise InputError(f"'{table}' has {len(sheet.rows):,} rows for {count:,} vectors: give every vector one row.")
     return _book(table, ROW, sheet, list(map(str, range(count))))

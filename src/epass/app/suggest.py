@@ -98,23 +98,25 @@ def free_file(out: str | Path | None) -> Path:
 
 
 def choose(pool: Pool, n: int) -> list[Suggestion]:
-    """The three lists, one after the other; an image is in the first of them only."""
-    found: dict[int, Suggestion] = {}
-    for one in [*next_ones(pool, n), *wrong_ones(pool)[:n], *odd_ones(pool)[:n]]:
-        found.setdefault(one.place, one)
-    return list(found.values())
+    """The three lists, one after the other; an image is in one of them only."""
+    wrong, odd = wrong_ones(pool), odd_ones(pool)
+    chosen = [*next_ones(pool, n, without=[one.place for one in odd]), *wrong[:n]]
+    listed = {one.place for one in chosen}
+    return [*chosen, *[one for one in odd if one.place not in listed][:n]]
 
 
-def next_ones(pool: Pool, n: int) -> list[Suggestion]:
-    """Those to label: typical ones or, if a run can say what it is unsure of, these."""
+def next_ones(pool: Pool, n: int, without: list[int]) -> list[Suggestion]:
+    """Those to label: typical ones or, if a run can say what it is unsure of, these; `without` outliers."""
     import numpy as np
 
     from ..evaluation.selection import typical, uncertain
 
+    usual = np.setdiff1d(pool.candidates, without)
+    candidates = usual if len(usual) >= n else pool.candidates
     if pool.trained and pool.probs is not None:
-        places = pool.candidates[uncertain(pool.vectors[pool.candidates], pool.probs[pool.candidates], n)]
+        places = candidates[uncertain(pool.vectors[candidates], pool.probs[candidates], n)]
     else:
-        places = typical(pool.vectors, n, pool.candidates, np.flatnonzero(pool.labels >= 0))
+        places = typical(pool.vectors, n, candidates, np.flatnonzero(pool.labels >= 0))
     return [with_guess(pool, place, UNCERTAIN if pool.trained else TYPICAL) for place in places.tolist()]
 
 

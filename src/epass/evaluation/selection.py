@@ -35,9 +35,9 @@ def typical(vectors: Floats, count: int, candidates: Ints, labeled: Ints | Seque
     """`count` of the candidates that stand for as many groups of all images, the largest groups without a label first.
 
     K-means finds the groups, one for each image that has a label or gets one, and of a group the candidate nearest to
-    its center is taken. The vectors count by their directions.
+    its center is taken. Vectors count by their directions from the mean.
     """
-    rows = directions(vectors)
+    rows = _directions(vectors)
     count, labeled = min(count, len(candidates)), np.asarray(labeled, dtype=np.int64)
     groups, centers = _grouped(rows, min(count + len(labeled), len(rows)), seed)
     far = np.square(rows - centers[groups]).sum(1)
@@ -57,7 +57,7 @@ def uncertain(vectors: Floats, probs: Floats, count: int, seed: int = 0) -> Ints
     K-means in which an image weighs the more, the closer its two largest probabilities are; of a group the image
     nearest to its center is taken. Zhdanov, Diverse mini-batch Active Learning, 2019.
     """
-    rows = directions(vectors)
+    rows = _directions(vectors)
     count = min(count, len(rows))
     first, second = np.sort(probs, axis=1)[:, :-3:-1].T
     weights = 1 - (first - second)
@@ -110,8 +110,11 @@ def out_of_fold(vectors: Floats, labels: Ints, classes: int, seed: int = 0) -> F
 
 
 def outlying(vectors: Floats) -> Ints:
-    """Images that are farther from their neighbors than nearly all others, the farthest first."""
-    rows, neighbor = directions(vectors), NEIGHBOR
+    """Images that are farther from their neighbors than nearly all others, the farthest first.
+
+    By the angle that features have from zero: what a network knows nothing about lies near the mean of what it does.
+    """
+    rows, neighbor = _of_length_one(np.asarray(vectors, dtype=np.float32)), NEIGHBOR
     if len(rows) < LEAST:
         return np.empty(0, dtype=np.int64)
     parts = []
@@ -127,16 +130,20 @@ def outlying(vectors: Floats) -> Ints:
     return found
 
 
-def directions(vectors: Floats) -> Floats:
-    """Vectors of length one: the angle between two features says more than the distance."""
-    rows = np.asarray(vectors, dtype=np.float32)
-    found: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return found
-
-
 def standardized(vectors: Floats) -> Floats:
     """Vectors whose numbers all have mean zero and deviation one, as a linear classifier wants them."""
     found: Floats = (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-6)
+    return found
+
+
+def _directions(vectors: Floats) -> Floats:
+    """From the mean of all: the angle between two features says more than the distance."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    return _of_length_one(rows - rows.mean(0))
+
+
+def _of_length_one(rows: Floats) -> Floats:
+    found: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return found
 
 
