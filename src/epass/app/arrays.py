@@ -152,23 +152,20 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
     from ..data import FoundImages, Images, Vectors, find_images, find_vectors, with_channels
     from ..data.read.conversion import as_pixels
     from ..data.read.listing import from_disk
-    from ..data.read.vectors import as_views
+    from ..data.read.vector_files import as_views
 
     stored = isinstance(examples, str | PathLike)
     paths = None if stored else paths_in(examples)
     if "numbers" in model:
-        vectors = find_vectors(examples).vectors if stored else None
-        if vectors is None:
-            views = as_views(examples, "X")
-            vectors = Vectors(views[:, :1], torch.full((len(views),), -1))
-        check_width(str(examples) if stored else "X", vectors.shape[0], model)
-        yield list(range(len(vectors))), vectors
+        vectors = find_vectors(examples).vectors if stored else as_views(examples, "X")[:, 0]
+        check_width(str(examples) if stored else "X", vectors.shape[1], model)
+        yield list(range(len(vectors))), Vectors(torch.from_numpy(vectors)[:, None], torch.full((len(vectors),), -1))
     elif stored or paths is not None:
         found = FoundImages([*map(str, paths)], [*paths], from_disk, []) if paths is not None else find_images(examples)
         for chunk in found.chunks(model["height"], model["channels"]):
             for position, reason in chunk.unreadable.items():
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
-            yield chunk.positions, chunk.images
+            yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:
         level = 1.0 if examples.dtype.kind in "iu" else None  # whole numbers are gray levels, however dark all are
         pixels, _ = as_pixels(examples, "X", len(examples), model["height"], level)

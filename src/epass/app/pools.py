@@ -14,7 +14,7 @@ from .embed import PHOTOS
 from .events import Event
 from .features import watched
 from .flags import Reading, Stop
-from .request import INSTEAD_OF_LABELS, Request, learns_from_features, locate
+from .request import INSTEAD_OF_LABELS, Request, learns_from_features, locate, side_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +63,7 @@ def pool_of_data(
 
     extensions.trust_typed(data)
     photos = read_recipe(PHOTOS)
-    are_photos = learns_from_features(Request(data), data)
+    are_photos = learns_from_features(Request(data), lambda: side_of(data))
     size = photos.data["image_size"] if are_photos and image_size is None else image_size
     dataset = open_dataset(
         str(locate(data)), image_size=size, skip_unreadable=skip, progress=reading, labels_needed=False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,13 +13,11 @@ from ..data import ImageSource
 from ..data.dataset import Scale
 from ..machine.distributed import alone, gather_rows, own_rows
 from ..networks import Prediction
+from .answer import rows_at_a_time
 from .models import answer_by_nearest_mean
 
 if TYPE_CHECKING:
     from .build import Experiment
-
-
-ROWS, PIXELS = 512, 512 * 64 * 64  # images that pass a network at a time, and what all of them have at most
 
 
 def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
@@ -33,7 +30,7 @@ def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.devic
     """What a network says about images that are not augmented; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
     mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
-    rows = max(1, min(ROWS, PIXELS // math.prod(images.shape[1:])))
+    rows = rows_at_a_time(images.shape)
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
     return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
 

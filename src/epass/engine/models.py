@@ -157,7 +157,7 @@ def learned_without_labels(method: Method) -> dict[str, Tensor]:
     return {name: value for name, value in method.state_dict().items() if name.startswith((BACKBONE, PROJECTOR))}
 
 
-def pretrained_weights(where: str) -> dict[str, Tensor]:
+def pretrained_weights(where: str | Path) -> dict[str, Tensor]:
     """What a pre-training left in its folder, or in a file of that kind."""
     path = Path(where)
     file = path / PRETRAINED if path.is_dir() else path
