@@ -18,7 +18,7 @@ from ..checking import leaks
 from ..data import Dataset, Split, Vectors, concatenate, cut, find_recorded, split_text
 from ..errors import InputError
 from ..evaluation import find_alarms, open_set_accuracy, score
-from ..machine.device import choose_device
+from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
@@ -258,7 +258,8 @@ def write_beginning(
     home: RunFolder, recipe: Recipe, dataset: Dataset, split: Split, command: str, device: torch.device
 ) -> None:
     """Make an empty folder that of a run."""
-    home.write_json("environment.json", environment(recipe.seed, command, str(device)))
+    facts = environment(recipe.seed, command, str(device))
+    home.write_json("environment.json", facts | {"device_name": device_name(device)})
     home.write_text(SPLIT, split_text(dataset, split.positions))
     home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
 
