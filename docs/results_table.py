@@ -2,15 +2,16 @@
 
     python docs/results_table.py
 
-The table of CIFAR-10 runs stands between the comments `<!-- cifar10.csv -->` and `<!-- end -->`, what three projectors
-change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, runs on features of photos between
-`<!-- photos -->` and `<!-- end -->`, and the line about the digits on the page of a method between
-`<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand.
+The runs of a file of docs/results/runs.toml stand between comments such as `<!-- cifar10.csv -->` and `<!-- end -->`,
+what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
+between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
+`<!-- end -->`, and the line about the digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`.
+Nobody edits these by hand; benchmarks/evidence.py calls this after it has added rows.
 """
 
 from __future__ import annotations
 
-import csv
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -23,6 +24,9 @@ from epass.evaluation.bootstrap import paired_interval
 from epass.methods import METHODS as CLASSES
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+from evidence import Entry, entries, read_rows, to_come  # noqa: E402  (its folder is not on the path)
+
 RESULTS = ROOT / "docs" / "results"
 METHODS = ROOT / "docs" / "methods"
 FRONT = ROOT / "README.md"
@@ -41,27 +45,28 @@ PHOTOS = {
 }
 ON_THE_FRONT_PAGE = ("CoMatch + EPASS (3)", "SimMatch + EPASS (3)", "SimMatch", "labels only", "logistic regression")
 # what two runs share that differ in projectors and seed alone; our kernels change no more than the rounding
-SETTING = ("method", "bank_normalization", "target_gradients", "labels", "normalization", "steps")
+SETTING = ("method", "bank_normalization", "target_gradients", "labels", "start", "normalization", "steps")
+NONE_YET = "No run has ended yet.\n"
 
 
 def rows(name: str) -> list[dict[str, str]]:
     """The rows of a file of results."""
-    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return read_rows(RESULTS / name)
 
 
-def cifar10_table() -> str:
+def runs_table(file: str) -> str:
     """One row per run."""
     lines = [("run", "seed", "mean and deviation", "steps", *COLUMNS.values(), "ms per step")]
     lines.append(("---",) * len(lines[0]))
-    for row in rows("cifar10.csv"):
-        name = way_of_training(row)
-        skipped = ", weak views not in the backward pass" if row["target_gradients"] == "skipped" else ""
+    for row in rows(file):
+        name = way_of_training(row) + (f" after `{row['start']}`" if row.get("start") else "")
+        skipped = ", weak views not in the backward pass" if row.get("target_gradients") == "skipped" else ""
         name += BANKS[row["bank_normalization"]] + skipped
-        name += ", our kernels" if row["kernels"] == "own" else ""
+        name += ", our kernels" if row.get("kernels") == "own" else ""
         scores = (f"{row[key]} %" if row[key] else "" for key in COLUMNS)
-        lines.append((name, row["seed"], row["normalization"], f"{int(row['steps']):,}", *scores, row["ms_per_step"]))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        steps, mean = f"{int(row['steps']):,}", row.get("normalization", "published")
+        lines.append((name, row["seed"], mean, steps, *scores, row["ms_per_step"]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NONE_YET
 
 
 def cifar10_front() -> str:
@@ -80,15 +85,15 @@ def cifar10_front() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cifar10_pairs() -> str:
+def pairs_table(file: str) -> str:
     """What three projectors change where nothing else differs; a seed that ran twice counts once, by its mean."""
     errors: dict[tuple[str, ...], dict[str, dict[str, list[float]]]] = {}
-    for row in rows("cifar10.csv"):
-        seeds = errors.setdefault(tuple(row[key] for key in SETTING), {})
+    for row in rows(file):
+        seeds = errors.setdefault(tuple(row.get(key, "") for key in SETTING), {})
         seeds.setdefault(row["seed"], {}).setdefault(row["projectors"], []).append(float(row["error_last"]))
     title = "test error with one and three projectors, % (seed)"
     lines = [("method", "mean and deviation", "steps", title, "difference, points", "95 % interval"), ("---",) * 6]
-    for (method, *_, normalization, steps), seeds in errors.items():
+    for (method, *_, start, normalization, steps), seeds in errors.items():
         pairs = {
             seed: (fmean(found["1"]), fmean(found["3"]))
             for seed, found in sorted(seeds.items())
@@ -100,9 +105,22 @@ def cifar10_pairs() -> str:
         low, high = paired_interval(gaps, np.zeros(0))
         both = ", ".join(f"{one:.2f} and {three:.2f} ({seed})" for seed, (one, three) in pairs.items())
         interval = f"{low:+.2f} to {high:+.2f}" if len(pairs) > 1 else "none from one seed"
-        name = CLASSES[method].display_name
-        lines.append((name, normalization, f"{int(steps):,}", both, f"{gaps.mean():+.2f}", interval))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        name = CLASSES[method].display_name + (f" after `{start}`" if start else "")
+        lines.append((name, normalization or "published", f"{int(steps):,}", both, f"{gaps.mean():+.2f}", interval))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NONE_YET
+
+
+def runs_to_come() -> str:
+    """What the list holds that has no row, with the minutes it takes; a pre-training before what starts from it."""
+    together: dict[str, list[Entry]] = {}
+    for entry in to_come(entries()):
+        together.setdefault(entry.table, []).append(entry)
+    lines = [("table", "why", "runs: projectors-seed", "minutes of an H200"), ("---",) * 4]
+    for table, runs in together.items():
+        which = ", ".join(entry.name.removeprefix(f"{table}-") for entry in runs)
+        lines.append((f"`{table}`", runs[0].why, which, f"{sum(entry.minutes for entry in runs):.0f}"))
+    total = sum(entry.minutes for runs in together.values() for entry in runs)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\nIn all about {total / 60:.1f} hours.\n"
 
 
 def digits_line(method: str) -> str:
@@ -158,8 +176,10 @@ def way_of_training(row: dict[str, str]) -> str:
 def pages() -> Iterator[tuple[Path, str, str]]:
     """Every page with the comment that begins a quote and what must stand there."""
     yield FRONT, "cifar10.csv", cifar10_front()
-    yield RESULTS / "README.md", "cifar10.csv", cifar10_table()
-    yield RESULTS / "README.md", "pairs in cifar10.csv", cifar10_pairs()
+    for file in sorted({entry.file for entry in entries() if entry.file is not None}):
+        yield RESULTS / "README.md", file, runs_table(file)
+        yield RESULTS / "README.md", f"pairs in {file}", pairs_table(file)
+    yield RESULTS / "README.md", "runs.toml", runs_to_come()
     yield RESULTS / "photos.md", "photos", photos_table()
     yield FRONT, "photos", photos_table(ON_THE_FRONT_PAGE)
     for method in sorted({row["method"] for row in rows("digits.csv")}):

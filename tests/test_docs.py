@@ -393,13 +393,13 @@ def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None
     runs = [run("1", "0", "20"), run("3", "0", "10"), run("3", "0", "14"), run("1", "1", "30"), run("3", "1", "24")]
     alone = [run("3", "2", "1"), run("1", "0", "5", steps="900")]
     with patch.object(results_table, "rows", return_value=[*runs, *alone]):
-        found = results_table.cifar10_pairs().splitlines()[2:]
+        found = results_table.pairs_table("any.csv").splitlines()[2:]
     assert len(found) == 1
     assert "| 20.00 and 12.00 (0), 30.00 and 24.00 (1) | -7.00 | " in found[0]
     low, high = paired_interval(np.array([-8.0, -6.0]), np.zeros(0))
     assert found[0].endswith(f"| {low:+.2f} to {high:+.2f} |")
     with patch.object(results_table, "rows", return_value=runs[:3]):
-        assert results_table.cifar10_pairs().endswith("| none from one seed |\n")
+        assert results_table.pairs_table("any.csv").endswith("| none from one seed |\n")
 
 
 @pytest.mark.parametrize("name", ["data", "features", "augment", "start", "net", "projector", "plan"])

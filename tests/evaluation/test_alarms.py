@@ -56,3 +56,30 @@ def test_the_sentence() -> None:
     (sentence,) = find_alarms(np.eye(3)[np.zeros(10, dtype=int)], labels, who="FixMatch (seed 1)")
     beginning = "The result of FixMatch (seed 1) is hardly better than guessing: 60.0 % of 10 test images are right"
     assert sentence.startswith(f"{beginning}, and always naming the most frequent class gives 60.0 %. ")
+
+
+def told_why(**row: object) -> list[str]:
+    labels = np.arange(100) % 10
+    return find_alarms(np.eye(10)[np.zeros(100, dtype=int)], labels, row=row)[1:]
+
+
+def test_why_a_result_is_that_of_guessing() -> None:
+    (sentence,) = told_why(quality=0.11, coverage=0.4)
+    assert sentence.startswith(
+        "The pseudo-labels of this model are no better than chance: 11.0 % of those in use are right, and 10.0 % would "
+        "be by luck. "
+    )
+    assert told_why(quality=0.3, coverage=0.4) == []
+    assert told_why(quality=0.11, coverage=0.005) == []  # hardly any
+    by_class = {"known_by_class": [0.4, *[0.0] * 9], "images_by_class": [0.55, *[0.05] * 9]}
+    (sentence,) = told_why(quality=0.55, coverage=0.4, **by_class)  # always the frequent class
+    assert "55.0 % would be by luck" in sentence
+    (sentence,) = told_why(loss_labeled=0.001)
+    assert "known by heart (their loss is 0.001)" in sentence
+    assert told_why(loss_labeled=0.5, quality=None, coverage=[1]) == []
+    assert told_why() == []
+
+
+def test_a_good_result_needs_no_reasons() -> None:
+    labels = np.arange(100) % 10
+    assert find_alarms(np.eye(10)[labels], labels, row={"quality": 0.1, "coverage": 1.0, "loss_labeled": 0.0}) == []

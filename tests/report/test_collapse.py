@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from epass.evaluation.alarms import swallowing_class
 from epass.report import group_runs, warnings_of
-from epass.report.collapse import lost_coverage, swallowing_class
+from epass.report.collapse import lost_coverage
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,7 +206,27 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
-def test_commit_of_the_checkout(tmp_path):
+def test_an_archive_knows_its_commit(tmp_path, monkeypatch):
+    root, name = Path(__file__).parents[2], "src/epass/runs/environment.py"
+    for part in (name, ".gitattributes"):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_bytes((root / part).read_bytes())
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    git(tmp_path, "archive", "--output=package.tar", "HEAD")
+    with tarfile.open(tmp_path / "package.tar") as archive:
+        archived = archive.extractfile(name).read().decode()
+    commit = re.search(r'^ARCHIVED = "(\w+)"', archived, re.MULTILINE)[1]
+    assert len(commit) == 40
+    monkeypatch.setitem(checkout_commit.__globals__, "ARCHIVED", commit)
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    assert checkout_commit(outside) == commit
+
+
+def test_commit_of_the_checkout(tmp_path, monkeypatch):
+    monkeypatch.setitem(checkout_commit.__globals__, "ARCHIVED", "$Format:%H$")
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -362,6 +362,7 @@ class Clock:
             yield Notice(f"About {duration(max(1.0, self.spent + self.left))}.")
         if report is not None:
             yield Progress(report.step, self.steps, report.values, self.left)
+            yield from map(Caution, report.alarms)
 
 
 def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ..checking import leaks
 from ..data import Dataset, Split, Vectors, concatenate, cut, find_recorded, split_text
 from ..errors import InputError
-from ..evaluation import find_alarms, open_set_accuracy, score
-from ..machine.device import choose_device
+from ..evaluation import find_alarms, find_swallowing, open_set_accuracy, score
+from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import METRICS, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
@@ -35,6 +35,7 @@ from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
 LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
+EARLY, EARLIEST = 0.1, 200  # share of a run, and steps, before which nothing can be expected of it
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 
@@ -148,6 +149,7 @@ class Training:
         self.unreported = Unreported(Window(0))
         self.saved = 0  # the step of the newest checkpoint
         self.began = 0.0  # by the clock, less the time of earlier processes
+        self.alarmed = False  # somebody was told that this leads nowhere
 
     def begin(self, held: ExitStack, *, resume: bool, force: bool, command: str) -> int:
         """Take the folder, for as long as `held` lasts, and say after which step the training goes on."""
@@ -178,14 +180,27 @@ class Training:
     def record(self, report: Report) -> Report:
         """Write a report down, with scores where a test is due, after which there is a checkpoint."""
         tested = self.experiment.plan.evaluates_after(report.step)
-        values = report.values | (score_network(self.experiment, report.step) if tested else {})
-        by_class = report.by_class if tested else {}
+        answers, scores = score_network(self.experiment, report.step) if tested else (None, {})
+        values, by_class = report.values | scores, report.by_class if tested else {}
+        row = {"step": report.step, "seconds": round(self.seconds(), 3), **values, **by_class}
         if rank() == 0:
-            row = {"step": report.step, "seconds": round(self.seconds(), 3), **values, **by_class}
             self.home.append_metrics(row)
         if tested:
             self.save(report.step)
-        return Report(report.step, values, by_class)
+        return Report(report.step, values, by_class, () if answers is None else self.alarms(row, answers))
+
+    def alarms(self, row: dict[str, Any], answers: Tensor) -> tuple[str, ...]:
+        """What a test in the middle of a run gives reason to say, once; how it ends is told at its end."""
+        experiment, step = self.experiment, row["step"]
+        early, untested = step < max(EARLIEST, EARLY * experiment.plan.steps), not len(experiment.split.test)
+        if early or untested or step == experiment.plan.steps or experiment.method.pretraining or self.alarmed:
+            return ()
+        who = display_names(experiment.recipe)[experiment.recipe.method["name"]]
+        found = find_alarms(answers, experiment.split.test.labels, f"{who} after {step:,} steps", row)
+        if row.get("used_by_class"):
+            found += find_swallowing(row, experiment.split.classes, who)
+        self.alarmed = bool(found)
+        return tuple(found)
 
     def save_if_due(self, done: int) -> None:
         """Save when it is time for a checkpoint, by the clock of the first of several processes."""
@@ -212,18 +227,21 @@ class Training:
         write_checkpoint(self.home.checkpoints, done, state)
 
 
-def score_network(experiment: Experiment, step: int) -> dict[str, float]:
-    """What a test says after `step` steps, by the names of a report; nothing where there is no test."""
+def score_network(experiment: Experiment, step: int) -> tuple[Tensor, dict[str, float]]:
+    """The answers of a test after `step` steps, and what they are worth, by the names of a report.
+
+    Where there is no test, the labeled images show whether the weights are still numbers.
+    """
     net, split, values = answering_network(experiment), experiment.split, {}
-    logits = predict(net, split.test if len(split.test) else split.labeled, experiment.dataset, experiment.device)
-    if not logits.isfinite().all():
+    answers = predict(net, split.test if len(split.test) else split.labeled, experiment.dataset, experiment.device)
+    if not answers.isfinite().all():
         raise NotFiniteError(f"The weights were no longer finite at step {step}.")
     if len(split.test):
-        values = {f"test_{name}": value for name, value in score(logits, split.test.labels).items()}
+        values = {f"test_{name}": value for name, value in score(answers, split.test.labels).items()}
     if split.validation is not None:
         logits = predict(net, split.validation, experiment.dataset, experiment.device)
         values["valid_error"] = score(logits, split.validation.labels)["error"]
-    return values
+    return answers, values
 
 
 def check_same(recipe: Recipe, home: RunFolder) -> None:
@@ -264,7 +282,8 @@ def write_beginning(
     home: RunFolder, recipe: Recipe, dataset: Dataset, split: Split, command: str, device: torch.device
 ) -> None:
     """Make an empty folder that of a run."""
-    home.write_json("environment.json", environment(recipe.seed, command, str(device)))
+    facts = environment(recipe.seed, command, str(device))
+    home.write_json("environment.json", facts | {"device_name": device_name(device)})
     home.write_text(SPLIT, split_text(dataset, split.positions))
     home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
 
@@ -344,7 +363,7 @@ def finish(
     best = min(tested, key=lambda row: row["test_error"])
     scores, seconds = score(logits, test.labels), rows[-1]["seconds"]
     results = results_of(experiment.split, scores, best, steps=steps, seconds=seconds)
-    results["alarms"] = find_alarms(logits, test.labels)
+    results["alarms"] = find_alarms(logits, test.labels, row=rows[-1])
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}

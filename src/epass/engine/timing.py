@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -19,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..data import Dataset, from_arrays, render
 from ..errors import InputError
+from ..machine.device import device_name
 from ..machine.distributed import largest_over_ranks
 from ..method import Batch
 from ..networks import count_parameters
@@ -281,11 +280,6 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the environment of a run does not say: the name of the device, threads, and how busy the machine is."""
-    name, cpu = platform.processor(), Path("/proc/cpuinfo")
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    elif cpu.exists():
-        name = next((line.partition(": ")[2] for line in cpu.read_text().splitlines() if "model name" in line), name)
+    """What a time depends on: the name of the device, threads, and how busy the machine is."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {"device_name": name, "threads": torch.get_num_threads(), "load": load}
+    return {"device_name": device_name(device), "threads": torch.get_num_threads(), "load": load}

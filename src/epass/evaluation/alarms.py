@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .arrays import ArrayLike, Integers
 from .confusion import count_pairs
 
 HARDLY, TIMES = 0.1, 3  # above chance: less than so much of the way to all right, and less than so many times chance
 DEVIATIONS = 2  # of the luck of guessing on so many test images
+SWALLOWED = 0.5  # share of what belongs to the other classes
+USED = 0.01  # coverage from which on pseudo-labels are many enough to be judged
+BY_HEART = 0.05  # loss on labeled images that are all right
 
 
-def find_alarms(logits: ArrayLike, labels: ArrayLike, who: str = "this model") -> list[str]:
-    """What has to be said about the answers (N, C) to images with these labels (N,); nothing where all is well."""
+def find_alarms(
+    logits: ArrayLike, labels: ArrayLike, who: str = "this model", row: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What has to be said about the answers (N, C) to images with these labels (N,); nothing where all is well.
+
+    `row` of the metrics, which belongs to these answers, may know why.
+    """
     predicted = np.asarray(logits).argmax(axis=1)
     pairs, images = count_pairs(np.asarray(labels), predicted, logits.shape[1]), len(predicted)
     found = []
@@ -26,7 +37,61 @@ def find_alarms(logits: ArrayLike, labels: ArrayLike, who: str = "this model") -
             "steps, more labels or another learning rate (plan.lr) may help, and 'epass check' looks for mistakes in "
             "the data."
         )
+        found += _reasons(row or {}, who, 1 / logits.shape[1])
     return found
+
+
+def _reasons(row: Mapping[str, Any], who: str, even: float) -> list[str]:
+    """Why a result may be no better than guessing, as far as the training shows it."""
+    found, known = [], {key: value for key, value in row.items() if isinstance(value, int | float)}
+    named, images = row.get("known_by_class"), row.get("images_by_class")
+    if named and images and sum(named) * sum(images) > 0:  # right by luck: the class named and the true one agree
+        even = float(np.dot(named, images)) / (sum(named) * sum(images))
+    quality, loss = known.get("quality", math.inf), known.get("loss_labeled", math.inf)
+    if known.get("coverage", 0.0) >= USED and _is_near(quality, even, 0.0):
+        found.append(
+            f"The pseudo-labels of {who} are no better than chance: {100 * quality:.1f} % of those in use are right, "
+            f"and {100 * even:.1f} % would be by luck. Learning from the images alone first ('epass pretrain', then "
+            "--from) or a higher threshold may help."
+        )
+    if loss < BY_HEART:
+        found.append(
+            f"The labeled images of {who} are known by heart (their loss is {loss:.3f}) and nothing was learned from "
+            "them: more labels or 'epass pretrain' before it may help, and 'epass check' tells whether labels "
+            "contradict each other."
+        )
+    return found
+
+
+def find_swallowing(row: Mapping[str, Any], classes: Sequence[str], who: str) -> list[str]:
+    """That one class is named for most images, by a row of the metrics that counts pseudo-labels by class."""
+    images = row.get("images_by_class") or [0.0]
+    swallowing = swallowing_class(row["used_by_class"], images if sum(images) > 0 else None)
+    if swallowing is None:
+        return []
+    label, share = swallowing
+    name = classes[label] if label < len(classes) else label
+    return [
+        f"In {who} one class swallowed the others: {100 * share:.0f} % of the pseudo-labels at step {row['step']:,} "
+        f"say '{name}'. More labels or distribution alignment may help."
+    ]
+
+
+def swallowing_class(used: npt.ArrayLike, images: npt.ArrayLike | None = None) -> tuple[int, float] | None:
+    """The class that got half or more of what belongs to the others, and its share of the pseudo-labels.
+
+    `used` (C,) says on what share of all unlabeled images each class is the pseudo-label, `images` (C,) how many there
+    are of each: equally many, if that is unknown. A class with a share e of the images and s of the pseudo-labels took
+    (s - e) / (1 - e) of the rest. While it is named less often than it has images, it may just be the easiest one.
+    """
+    named = np.asarray(used, dtype=np.float64)
+    true = np.ones_like(named) if images is None else np.asarray(images, dtype=np.float64)
+    if named.sum() <= 0 or true.sum() <= 0:
+        return None
+    given, true = named / named.sum(), true / true.sum()
+    taken = np.divide(given - true, 1 - true, out=np.zeros_like(given), where=true < 1)
+    worst = int(taken.argmax())
+    return (worst, float(given[worst])) if taken[worst] >= SWALLOWED and named[worst] > true[worst] else None
 
 
 def is_near_chance(pairs: Integers) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -29,6 +31,15 @@ def choose_device(name: str = "auto") -> torch.device:
     if kind == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"There is no {name} here: the last CUDA device is cuda:{torch.cuda.device_count() - 1}.")
     return device
+
+
+def device_name(device: torch.device) -> str:
+    """What the maker calls a GPU, or the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpu, name = Path("/proc/cpuinfo"), platform.processor()
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    return next((line.partition(": ")[2] for line in lines if "model name" in line), name)
 
 
 def all_devices(device: torch.device) -> list[torch.device]:

@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+ARCHIVED = "$Format:%H$"  # 'git archive' writes the commit here, as .gitattributes says
+
 
 def environment(seed: int, command: str, device: str) -> dict[str, Any]:
     """The contents of environment.json. `command` is the line to type again, `device` what the run computes on."""
@@ -29,10 +31,13 @@ def environment(seed: int, command: str, device: str) -> dict[str, Any]:
 
 
 def checkout_commit(package: Path) -> str | None:
-    """The commit of the checkout that `package` belongs to, "-dirty" if its files were changed; None outside of one."""
+    """The commit of the checkout that `package` belongs to, "-dirty" if its files were changed.
+
+    Outside of one that of the archive it came in; None if there is none.
+    """
     # an installed package can lie inside somebody else's repository (a .venv there), which does not track it
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
+        return None if "Format" in ARCHIVED else ARCHIVED
     commit = _git(package, "rev-parse", "HEAD")
     changed = _git(package, "status", "--porcelain", "--", ".")
     return f"{commit}-dirty" if commit and changed else commit

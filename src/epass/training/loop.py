@@ -23,6 +23,7 @@ class Report:
     step: int  # steps done
     values: dict[str, float]
     by_class: dict[str, list[float]] = field(default_factory=dict)
+    alarms: tuple[str, ...] = ()  # what nobody should miss
 
 
 def train(
