@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "loggers": {"training.loop"},
     "reproduce": {"evaluation", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
-    "estimator": {"app", "engine", "extensions", "recipe", "runs"},
+    "estimator": {"app", "engine", "evaluation.calibrated", "extensions", "recipe", "runs"},
     "app": EDGE
     | {"checking", "data", "evaluation", "features", "methods", "networks", "parts", "reproduce", "training"},
     "cli": {"app", "machine"},
@@ -82,7 +82,7 @@ LIBRARIES: dict[str, set[str]] = {
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn", "rich"},
-    "app": {"torch", "numpy"},
+    "app": {"torch", "numpy", "pyarrow"},
     "cli": {"typer", "rich"},
     "studio": {"numpy"},
     "__main__": set(),

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.calibrate import calibrate
     from .app.check import check
     from .app.compare import compare
     from .app.embed import embed
@@ -49,6 +50,7 @@ __all__ = [
     "SemiSupervisedClassifier",
     "Views",
     "build",
+    "calibrate",
     "check",
     "check_method",
     "compare",
@@ -72,6 +74,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "app.calibrate": ("calibrate",),
     "app.check": ("check",),
     "app.compare": ("compare",),
     "app.embed": ("embed",),

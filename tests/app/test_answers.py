@@ -168,7 +168,7 @@ def test_predictions_are_told_in_parts() -> None:
     assert [row[0] for row in table.rows] == ["good.png"]
     assert not any(isinstance(event, Caution) for event in others)
     reason = "bad.png cannot be read (not an image): replace or remove it"
-    assert left_out == Section("1 image left out:", lines=[reason])
+    assert left_out == Section("1 image without an answer:", lines=[reason])
     assert where == Notice("Every image with its class: named.csv")
     assert isinstance(result, Result)
     assert result.partial

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from calling import Epass, Trained
 from numpy.typing import NDArray
 from PIL import Image
 
-from epass.app.predict import Answer, as_csv, doubts
+from epass.app.answers import Answer, as_csv
+from epass.app.predict import doubts
 from epass.data import open_dataset
 
 
@@ -52,7 +55,11 @@ def test_files_get_the_answers_that_the_run_gave_its_test_images(
     assert [row["file"] for row in found] == [f"{number // 100}/{number:03d}.png" for number in range(355)]
     assert [int(row["prediction"]) for row in found] == expected.argmax(1).tolist()
     assert np.allclose([float(row["confidence"]) for row in found], expected.max(1), atol=2e-6)
-    assert list(found[0]) == ["file", "prediction", "confidence"]
+    assert list(found[0]) == ["file", "prediction", "confidence", "novelty", "unlike", "error"]
+    assert {row["error"] for row in found} == {""}
+    unlike = [row["unlike"] == "true" for row in found]
+    assert unlike == [float(row["novelty"]) > 1 for row in found]
+    assert sum(unlike) <= 0.05 * 355  # its own neighbor, each is nearer than it was when the limit was found
 
 
 def test_the_summary_counts_and_names_the_least_certain(epass: Epass, trained: Trained, tmp_path: Path) -> None:
@@ -86,6 +93,9 @@ def test_runners_up(epass: Epass, trained: Trained, tmp_path: Path) -> None:
         assert list(row) == [
             "file",
             *(f"{kind}{rank}" for rank in ("", "_2", "_3") for kind in ("prediction", "confidence")),
+            "novelty",
+            "unlike",
+            "error",
         ]
         assert [int(row[column]) for column in columns] == np.argsort(-shares)[:3].tolist()
         found = [float(row[column.replace("prediction", "confidence")]) for column in columns]
@@ -127,18 +137,25 @@ def test_the_table_follows_the_names_over_many_chunks(epass: Epass, trained: Tra
     assert [row["file"] for row in rows()] == names
 
 
-def test_unreadable_images_are_left_out(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+def test_unreadable_images_get_a_row_with_the_reason(epass: Epass, trained: Trained, tmp_path: Path) -> None:
     save_digits(tmp_path / "new", 12)
     for name in ("002", "007"):
         (tmp_path / "new" / "0" / f"{name}.png").write_text("nothing")
 
-    answer = epass("predict", trained.folder, "new")
+    answer = epass("predict", trained.folder, "new", "--top", "2", "--probabilities", "all.npy")
 
     assert (answer.code, answer.err) == (1, "")
-    kept = [number for number in range(12) if number not in (2, 7)]
-    assert [row["file"] for row in rows()] == [f"0/{number:03d}.png" for number in kept]
-    assert [int(row["prediction"]) for row in rows()] == probabilities(trained.folder).argmax(1)[kept].tolist()
-    assert "2 images left out:\n  0/002.png cannot be read (not an image): replace or remove it\n  0/007" in answer.out
+    found, kept = rows(), [number for number in range(12) if number not in (2, 7)]
+    assert [row["file"] for row in found] == [f"0/{number:03d}.png" for number in range(12)]
+    expected = probabilities(trained.folder)
+    assert [int(found[number]["prediction"]) for number in kept] == expected.argmax(1)[kept].tolist()
+    reason = "cannot be read (not an image): replace or remove it"
+    for number in (2, 7):
+        row = {"file": f"0/{number:03d}.png", "error": reason}
+        assert {name: cell for name, cell in found[number].items() if cell} == row
+    assert f"2 images without an answer:\n  0/002.png {reason}\n  0/007" in answer.out
+    shares = np.load("all.npy")
+    assert np.isnan(shares).all(1).tolist() == [number in (2, 7) for number in range(12)]
 
 
 def test_nothing_readable_at_all(epass: Epass, trained: Trained, tmp_path: Path) -> None:
@@ -147,8 +164,92 @@ def test_nothing_readable_at_all(epass: Epass, trained: Trained, tmp_path: Path)
     answer = epass("predict", trained.folder, "one.png")
 
     assert (answer.code, answer.err) == (1, "")
-    assert "1 image left out:\n  one.png cannot be read" in answer.out
-    assert Path("predictions.csv").read_text() == "file,prediction,confidence\n"
+    assert "1 image without an answer:\n  one.png cannot be read" in answer.out
+    heads, row = Path("predictions.csv").read_text().splitlines()
+    assert heads == "file,prediction,confidence,novelty,unlike,error"
+    assert row.startswith("one.png,,,,,cannot be read")
+
+
+@pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])
+def test_all_probabilities_on_request(epass: Epass, trained: Trained, tmp_path: Path, ending: str) -> None:
+    if ending == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+    save_digits(tmp_path / "new", 30)
+
+    answer = epass("predict", trained.folder, "new", "--probabilities", f"all.{ending}")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith(f"All probabilities: all.{ending}\n")
+    names, digits = [row["file"] for row in rows()], [str(number) for number in range(10)]
+    if ending == "npy":
+        found = np.load("all.npy", allow_pickle=False)
+    elif ending == "csv":
+        table = rows("all.csv")
+        assert list(table[0]) == ["file", *digits]
+        assert [row["file"] for row in table] == names
+        found = np.array([[float(row[digit]) for digit in digits] for row in table])
+    else:
+        read = parquet.read_table("all.parquet")
+        assert read.column_names == ["file", *digits]
+        assert read["file"].to_pylist() == names
+        found = np.stack([read[digit].to_numpy() for digit in digits], 1)
+    np.testing.assert_allclose(found, probabilities(trained.folder)[:30], atol=2e-6)
+
+
+def test_parquet_without_pyarrow_is_one_sentence(
+    epass: Epass, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path / "new", 2)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = epass("predict", trained.folder, "new", "--probabilities", "all.parquet")
+    assert (answer.code, answer.out) == (2, "")
+    assert "needs pyarrow: pip install pyarrow, or write a .csv or .npy file." in answer.err
+    assert not Path("predictions.csv").exists()
+
+
+def test_a_filter_answers_every_line_at_once(
+    epass: Epass, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path / "new", 3)
+    (tmp_path / "new" / "bad.png").write_text("nothing")
+    typed = [
+        "new/0/000.png",
+        "",
+        '{"file": "new/0/002.png", "id": 7}',
+        "new/bad.png",
+        "gone.png",
+        '{"name": "new/0/001.png"}',
+        '{"file": "\\u0000"}',
+        "{",
+        str(tmp_path / "new" / "0" / "001.png"),
+    ]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(typed)))
+
+    answer = epass("predict", trained.folder, "-", "--top", "2")
+
+    assert (answer.code, answer.err) == (1, "")
+    found = [json.loads(line) for line in answer.out.splitlines()]
+    assert [one["file"] for one in found] == [typed[0], "new/0/002.png", *typed[3:]]
+    wrong = [one["error"].partition(" ")[0] for one in found if "error" in one]
+    assert len(wrong) == 5
+    assert [one.keys() for one in found if "error" in one] == [{"file", "error"}] * 5
+    expected = probabilities(trained.folder)
+    for place, number in ((0, 0), (1, 2), (7, 1)):
+        one = found[place]
+        assert int(one["prediction"]) == expected[number].argmax()
+        assert one["confidence"] == pytest.approx(expected[number].max(), abs=1e-5)
+        assert one["top"][0] == {"prediction": one["prediction"], "confidence": one["confidence"]}
+        assert one["top"][1]["confidence"] == pytest.approx(np.sort(expected[number])[-2], abs=1e-5)
+        assert one["unlike"] == (one["novelty"] > 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "tiny.toml"]
+
+
+def test_a_filter_writes_nothing_but_lines(epass: Epass, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert epass("predict", trained.folder, "-", "--json") == (0, "", "")
+    answer = epass("predict", trained.folder, "-", "--probabilities", "x.npy")
+    assert (answer.code, answer.out) == (2, "")
+    assert "'-' writes no file: leave out --probabilities, and say --top 10 to get all." in answer.err
 
 
 def test_json_for_programs(epass: Epass, trained: Trained, tmp_path: Path) -> None:
@@ -166,7 +267,7 @@ def test_json_for_programs(epass: Epass, trained: Trained, tmp_path: Path) -> No
     assert len(confidences) == 10
     assert confidences == pytest.approx(np.sort(probabilities(trained.folder)[:30].max(1))[:10].tolist())
     assert found["doubt"]["limit"] == pytest.approx(np.quantile(probabilities(trained.folder).max(1), 0.1))
-    assert len(rows()) == 30
+    assert len(rows()) == 31
 
 
 def answers(confidences: list[float]) -> list[Answer]:
@@ -174,7 +275,7 @@ def answers(confidences: list[float]) -> list[Answer]:
 
 
 def test_many_doubtful_images_are_worth_a_sentence() -> None:
-    test = np.log(np.array([[share, 1 - share] for share in np.linspace(0.5, 1, 101)[:-1]], dtype=np.float32))
+    test = np.array([[share, 1 - share] for share in np.linspace(0.5, 1, 101)[:-1]])
 
     found = doubts(answers([0.54] * 25 + [0.56] * 75), test)
 
@@ -239,7 +340,7 @@ def test_odd_names_are_whole_in_the_table_and_harmless_on_the_screen(
 
 
 def test_a_table_without_answers_has_its_columns() -> None:
-    assert as_csv([], 2) == b"file,prediction,confidence,prediction_2,confidence_2\n"
+    assert as_csv([], 2, more=["set"]) == b"file,prediction,confidence,prediction_2,confidence_2,set,error\n"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +357,9 @@ def test_a_table_without_answers_has_its_columns() -> None:
         (("RUN", "new", "--out", "none/x.csv"), "'none/x.csv' cannot be written"),
         (("RUN", "new", "--out", "new/0/000.png"), "ends in .csv"),
         (("RUN", "list.csv", "--out", "./list.csv"), "would be replaced"),
+        (("RUN", "new", "--probabilities", "x.txt"), "ends in .csv, .npy, .parquet"),
+        (("RUN", "new", "--probabilities", "predictions.csv"), "'predictions.csv' cannot be both tables"),
+        (("RUN", "list.csv", "--probabilities", "list.csv"), "would be replaced: choose another file with --prob"),
         (("RUN", "new", "--device", "cdua"), "did you mean 'cuda'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..data import Dataset, ImageSource
 
-ONLY_LABELS = "supervised"  # the method that looks at nothing else
-
 
 @work
 def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Sequence[str] = ()) -> Iterator[Event]:
@@ -43,6 +41,7 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     """
     from ..data import open_dataset
     from ..engine.build import build, check_recipe, reading_settings, split_for
+    from ..engine.guard import LABELS_ONLY, without_unlabeled
     from ..engine.infer import answering_network, predict
     from ..machine.device import choose_device
 
@@ -65,9 +64,9 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     if uses_unlabeled(recipe) and not set(split.positions.unlabeled) - set(split.positions.labeled):
         yield Caution(
             f"Every example has a label, and '{recipe.method['name']}' is for those that have none: training on the "
-            f"labels alone ('{ONLY_LABELS}')."
+            f"labels alone ('{LABELS_ONLY}')."
         )
-        recipe = replace(recipe, method={"name": ONLY_LABELS}, projector=None, wrapper=None)
+        recipe = without_unlabeled(recipe)
     with fitting(recipe.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
         experiment = build(recipe, place, dataset, split)
         yield Plan("Plan", plan_facts(experiment, home.path))

@@ -35,6 +35,7 @@ def evaluate(
     from ..engine.infer import predict
     from ..engine.models import load_model, use_scores
     from ..evaluation import SCORES, find_alarms, score
+    from ..evaluation.calibrated import Calibration
     from ..machine.device import choose_device
 
     extensions.trust(*(trust or ()))
@@ -59,11 +60,16 @@ def evaluate(
     logits = predict(net.to(place), test, dataset, place)
     scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
     yield from map(Caution, found)
-    yield Result(
-        f"{run} on {counted(len(test), 'vector' if 'numbers' in model else 'image')} of {dataset.name}",
-        facts={SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()},
-        values={"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found},
-    )
+    facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}
+    values = {"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found}
+    calibration = Calibration.from_json(model.get("calibration"))
+    if calibration.labels:
+        scaled = score(logits / calibration.temperature, test.labels)
+        changed = {key: scaled[key] for key, value in SCORES.items() if value.calibration and key in scaled}
+        facts[f"{SCORES['ece'].name}, calibrated"] = SCORES["ece"].text(changed["ece"])
+        values["calibrated"] = changed
+    what = counted(len(test), "vector" if "numbers" in model else "image")
+    yield Result(f"{run} on {what} of {dataset.name}", facts=facts, values=values)
 
 
 def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, str]:

@@ -72,19 +72,26 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A JSON value for a program that listens: written at once, in one line."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class Result:
     """What came out: always the last event."""
 
     title: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)  # for people
-    values: Any = field(default_factory=dict)  # for programs, in JSON's own types
+    values: Any = field(default_factory=dict)  # for programs, in JSON's own types; None where lines have said it
     files: Mapping[str, Path] = field(default_factory=dict)  # what was written, by what it is
     following: str = ""  # the command that people type next
     complaint: str = ""  # why this is not all that was asked for, if it is not; a command then ends with exit code 1
     partial: bool = False  # the same where other events have said it already
 
 
-Event = Plan | Progress | Notice | Caution | Section | Table | Result
+Event = Plan | Progress | Notice | Caution | Section | Table | Line | Result
 
 
 class Work:

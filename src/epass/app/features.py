@@ -35,8 +35,8 @@ def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop)
     return (yield from watched(embed_dataset(dataset, recipe.features, device), stop))
 
 
-def watched(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
-    """What a computation of features returns; meanwhile it says how far it is."""
+def watched(passing: Generator[tuple[int, int], None, T], stop: Stop, what: str = "view") -> Generator[Event, None, T]:
+    """What a long computation returns, of features for instance; meanwhile it says how far it is."""
     began, said, first = time.perf_counter(), 0.0, None
     while True:
         try:
@@ -50,7 +50,7 @@ def watched(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generat
         if spent - said > PATIENCE:
             left = (total - done) * spent / (done - first) if done > first else None
             said = spent
-            yield Progress(done, total, seconds_left=left, what="view")
+            yield Progress(done, total, seconds_left=left, what=what)
 
 
 def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:

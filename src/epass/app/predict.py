@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -13,29 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from .. import extensions
 from ..errors import InputError
 from ..files import as_text, check_writable, write_atomically
-from ..untrusted import spreadsheet_path, spreadsheet_text
-from .events import Event, Notice, Result, Section, Table, work
+from ..untrusted import parse_json
+from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
+from .events import Event, Line, Notice, Result, Section, Table, work
 from .flags import Device, Flag, Images, Reading, Run, Trust
 from .words import count_images, counted, percent
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ..data import Chunk
     from ..evaluation.novelty import Novelty
 
+    Ask = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]  # uint8 (n, C, H, W) in; logits, features out
+
 LISTED = 10  # images that are named
 LISTED_CLASSES = 30
 USUAL, MANY, ENOUGH = 0.1, 0.25, 20  # share of doubtful images, share that is worth a sentence, of at least so many
-
-
-class Answer(NamedTuple):
-    """What the model says about one image: the likeliest classes with their probabilities, the first one first."""
-
-    file: str
-    classes: list[str]
-    confidences: list[float]
-    unlike: bool = False  # the test images of the run, as far as that is known
+TYPED = "-"  # in place of images: paths from standard input
 
 
 class Doubt(NamedTuple):
@@ -50,53 +45,89 @@ class Doubt(NamedTuple):
 def predict(
     run: Run,
     images: Annotated[
-        Images, Flag("A folder of any depth, an archive, a table of paths or one image; or vectors.", metavar="IMAGES")
+        Images,
+        Flag(
+            "A folder of any depth, an archive, a table of paths or one image; or vectors. With -, paths are read from "
+            "standard input, and a line of JSON is written for each.",
+            metavar="IMAGES",
+        ),
     ],
     *,
-    out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence.")] = "predictions.csv",
+    out: Annotated[str | Path, Flag("The table to write: file, prediction, confidence, ...")] = "predictions.csv",
     top: Annotated[int, Flag("How many classes to name for every image, the likeliest first.")] = 1,
+    probabilities: Annotated[
+        str | Path | None, Flag("Write the probabilities of all classes, too: .csv, .npy or .parquet.", metavar="FILE")
+    ] = None,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
+    lines: Iterable[str] = (),
 ) -> Iterator[Event]:
     """Name the class of every image with the model of a run, and write a table.
 
-    The exit code is 1 if an image cannot be read: it is left out, and all
-    others are in the table.
+    The exit code is 1 if an image cannot be read: its row says why, and all
+    others have their answers.
     """
     run, images, out = Path(run), str(images), Path(out)
-    check_output(out, images)
+    written = None if probabilities is None else Path(probabilities)
+    check_output(out, written, images)
 
     from ..engine.models import load_model
+    from ..evaluation.calibrated import Calibration
     from ..machine.device import choose_device
     from ..runs import load_run
 
     extensions.trust(*(trust or ()))
     place = choose_device(device)
     net, model = load_model(run)
-    if not 1 <= top <= len(model["classes"]):
-        raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(model['classes'])} classes.")
+    classes: list[str] = model["classes"]
+    if not 1 <= top <= len(classes):
+        raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
+    judge = Judge(classes, Calibration.from_json(model.get("calibration")), known_kind(run, net), top)
+    ask = asking(net.to(place), model, place)
+    if images == TYPED:
+        if "numbers" in model:
+            raise InputError("'-' reads paths of images, and the model takes vectors: give it a table of these.")
+        if written is not None:
+            raise InputError(f"'-' writes no file: leave out --probabilities, and say --top {len(classes)} to get all.")
+        yield from answer_lines(ask, model, judge, lines)
+        return
     trained = load_run(run)
-    known = known_kind(run, net)
     asked = find_what(images, model, trained.recipe["data"], reading)
-    answers, unreadable = name_all(net.to(place), model, asked, place, top, known)
-    write_atomically(out, as_csv(answers, top, asked.column))
-    doubt = doubts(answers, None if trained.predictions is None else trained.predictions.logits)
-    title = f"{counted(len(answers), asked.thing)} of {images}, by {run}"
-    yield from summarize(title, answers, unreadable, doubt, asked.thing)
+    if written is not None:
+        check_probabilities(written, classes, asked.column)
+    answers, shares = name_all(ask, judge, asked, keep=written is not None)
+    write_atomically(out, as_csv(answers, top, asked.column, judge.columns))
+    files = {"table": out}
+    if written is not None:
+        write_probabilities(written, asked.column, [answer.file for answer in answers], classes, shares)
+        files["probabilities"] = written
+    test = None if trained.predictions is None else judge.calibration.probabilities(trained.predictions.logits)
+    answered = [answer for answer in answers if not answer.error]
+    unreadable = {answer.file: answer.error for answer in answers if answer.error}
+    doubt = doubts(answered, test)
+    title = f"{counted(len(answered), asked.thing)} of {images}, by {run}"
+    yield from summarize(title, answered, unreadable, doubt, asked.thing)
     yield Notice(f"Every {asked.thing} with its class: {out}")
-    values = {"run": str(run), "data": images, "out": str(out), **as_values(answers, unreadable, doubt)}
-    values["unlike"] = None if known is None else count_unlike(answers)
-    yield Result(values=values, files={"table": out}, partial=bool(unreadable))
+    if written is not None:
+        yield Notice(f"All probabilities: {written}")
+    values = {"run": str(run), "data": images, "out": str(out), **as_values(answered, unreadable, doubt)}
+    values["unlike"] = None if judge.known is None else count_unlike(answered)
+    values["abstained"] = None if judge.calibration.answer_from is None else count_abstained(answered)
+    yield Result(values=values, files=files, partial=bool(unreadable))
 
 
-def check_output(out: Path, images: str) -> None:
+def check_output(out: Path, probabilities: Path | None, images: str) -> None:
     """Refuse what cannot be written, or had better not be, before anything is computed."""
-    check_writable(out)
     if out.suffix.lower() != ".csv":  # nobody wants an image or a model to be replaced by a table
         raise InputError(f"'{out}' is no name for a table: choose one that ends in .csv.")
-    if out.exists() and Path(images).expanduser().exists() and out.samefile(Path(images).expanduser()):
-        raise InputError(f"'{out}' names the images and would be replaced: choose another file with --out.")
+    for path, flag in ((out, "--out"), (probabilities, "--probabilities")):
+        if path is not None:
+            check_writable(path)
+            if path.exists() and Path(images).expanduser().exists() and path.samefile(Path(images).expanduser()):
+                raise InputError(f"'{path}' names the images and would be replaced: choose another file with {flag}.")
+    if probabilities is not None and probabilities.absolute() == out.absolute():
+        raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")
 
 
 def known_kind(run: Path, net: Any) -> Novelty | None:
@@ -141,60 +172,81 @@ def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
         )
 
 
-def name_all(
-    net: Any, model: dict[str, Any], asked: Asked, place: Any, top: int, known: Novelty | None
-) -> tuple[list[Answer], dict[str, str]]:
-    """What the model says about what can be read, in the order of the names, and why others cannot."""
-    from ..data import Normalization
+def asking(net: Any, model: dict[str, Any], place: Any) -> Ask:
+    """What turns images uint8 (n, C, H, W), or vectors (n, D), into logits (n, C) and features."""
+    import torch
+
+    from ..data import Images, Normalization, Vectors
     from ..engine.infer import infer
 
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
+
+    def answer(images: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        pixels, unknown = torch.from_numpy(images), torch.full((len(images),), -1)
+        said = infer(
+            net, Vectors(pixels[:, None], unknown) if pixels.ndim == 2 else Images(pixels, unknown), scale, place
+        )
+        return said.logits.cpu().numpy(), said.features.cpu().numpy()
+
+    return answer
+
+
+def name_all(ask: Ask, judge: Judge, asked: Asked, keep: bool = False) -> tuple[list[Answer], NDArray[np.float64]]:
+    """What the model says about everything, or why it cannot, in the order of the names, and (N, C) probabilities."""
+    import numpy as np
+
     answers: dict[int, Answer] = {}
-    reasons: dict[int, str] = {}
+    probs = np.full((len(asked.names) if keep else 0, len(judge.classes)), np.nan)
     for chunk in asked.chunks:
-        reasons |= chunk.unreadable
-        if not chunk.positions:
+        answers |= {
+            place: Answer(as_text(asked.names[place]), (), (), error=why) for place, why in chunk.unreadable.items()
+        }
+        if chunk.positions:
+            names = [as_text(asked.names[position]) for position in chunk.positions]
+            said, shares = judge.answers(names, *ask(chunk.images.pixels.numpy()))
+            answers |= zip(chunk.positions, said, strict=True)
+            if keep:
+                probs[chunk.positions] = shares
+    return [answers[position] for position in sorted(answers)], probs
+
+
+def answer_lines(ask: Ask, model: dict[str, Any], judge: Judge, lines: Iterable[str]) -> Iterator[Line | Result]:
+    """One answer for each line that names an image, as soon as it is there; what cannot be answered gets an error."""
+    from ..data import find_named
+
+    errors = 0
+    for line in lines:
+        if not (typed := line.rstrip("\r\n")).strip():
             continue
-        said = infer(net, chunk.images, scale, place)
-        numbers, confidences = (part.tolist() for part in likeliest(said.logits.cpu(), top))
-        unlike = [False] * len(numbers) if known is None else known.unlike(said.features.cpu()).tolist()
-        for position, row, shares, odd in zip(chunk.positions, numbers, confidences, unlike, strict=True):
-            classes = [model["classes"][number] for number in row]
-            answers[position] = Answer(as_text(asked.names[position]), classes, shares, odd)
-    unreadable = {as_text(asked.names[position]): reasons[position] for position in sorted(reasons)}
-    return [answers[position] for position in sorted(answers)], unreadable
+        name = named_in(typed)
+        if name is None:
+            answer = Answer(as_text(typed), (), (), error='is JSON without a text under "file"')
+        else:
+            (chunk,) = find_named(".", [name]).chunks(model["height"], model["channels"])
+            (answer,), _ = name_all(ask, judge, Asked("image", "file", [name], [chunk]))
+        errors += bool(answer.error)
+        yield Line(as_object(answer))
+    yield Result(values=None, partial=bool(errors))
 
 
-def likeliest(logits: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """Numbers and probabilities (N, top) of the classes with the largest logits (N, C); of equal ones the first."""
-    shares, numbers = logits.double().softmax(1).sort(dim=1, descending=True, stable=True)
-    return numbers[:, :top], shares[:, :top]
-
-
-def as_csv(answers: list[Answer], top: int, column: str = "file") -> bytes:
-    """The table, in UTF-8, in which no name is a formula to a spreadsheet; `column` is called what the names are."""
-    as_cell = spreadsheet_path if column == "file" else spreadsheet_text
-    text = io.StringIO()
-    # Python 3.11 takes a carriage return for a letter like others, and no reader does.
-    quoted = any("\r" in answer.file for answer in answers)
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
-    runners_up = [f"{column}_{rank}" for rank in range(2, top + 1) for column in ("prediction", "confidence")]
-    writer.writerow([column, "prediction", "confidence", *runners_up])
-    for answer in answers:
-        pairs = zip(answer.classes, answer.confidences, strict=True)
-        shares = (cell for name, share in pairs for cell in (spreadsheet_text(name), f"{share:.6f}"))
-        writer.writerow([as_cell(answer.file), *shares])
-    return text.getvalue().encode()
-
-
-def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
-    """The images against the test images of the run, if it kept what the model said about these."""
-    import torch
-
-    if test_logits is None:
+def named_in(line: str) -> str | None:
+    """The path in a line: the line itself or, if it looks like a JSON object, what this has under "file"."""
+    if not line.lstrip().startswith("{"):
+        return line
+    try:
+        name = parse_json(os.fsencode(line)).get("file")
+        return name if name and b"\0" not in os.fsencode(name) else None
+    except (ValueError, TypeError):  # no JSON, no text, or none that can name a file
         return None
-    _, confidences = likeliest(torch.from_numpy(test_logits), 1)
-    limit = confidences.quantile(USUAL).item()
+
+
+def doubts(answers: list[Answer], test: NDArray[np.float64] | None) -> Doubt | None:
+    """The images against the run's test images, if it kept what the model said: their probabilities (N, C)."""
+    import numpy as np
+
+    if test is None:
+        return None
+    limit = float(np.quantile(test.max(axis=1), USUAL))
     doubtful = sum(answer.confidences[0] < limit for answer in answers)
     return Doubt(limit, doubtful, len(answers) >= ENOUGH and doubtful >= MANY * len(answers))
 
@@ -202,6 +254,11 @@ def doubts(answers: list[Answer], test_logits: Any) -> Doubt | None:
 def count_unlike(answers: list[Answer]) -> int:
     """How many images look unlike the run's test images."""
     return sum(answer.unlike for answer in answers)
+
+
+def count_abstained(answers: list[Answer]) -> int:
+    """For how many images the model should give no answer."""
+    return sum(bool(answer.abstain) for answer in answers)
 
 
 def least_certain(answers: list[Answer]) -> list[Answer]:
@@ -239,6 +296,10 @@ def summarize(
         yield Section(title, facts)
         rows = [[a.file, a.classes[0], percent(a.confidences[0], 1)] for a in least_certain(answers)]
         yield Table(("least certain", "prediction", "confidence"), rows)
+    if abstained := count_abstained(answers):
+        yield Section(
+            f"{abstained:,} of {counted(len(answers), thing)} are too uncertain to be answered: the table says abstain."
+        )
     if are_unlike(count_unlike(answers), len(answers)):
         which = f"{count_unlike(answers):,} of {counted(len(answers), thing)}"
         yield Section(
@@ -253,4 +314,4 @@ def summarize(
         )
     if unreadable:
         reasons = [f"{name} {reason}" for name, reason in unreadable.items()]
-        yield Section(f"{count_images(len(unreadable))} left out:", lines=reasons)
+        yield Section(f"{count_images(len(unreadable))} without an answer:", lines=reasons)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
+from itertools import chain, count
 from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,19 +16,21 @@ from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
-from ..runs import load_run
+from ..runs import PRETRAINED, load_run
 from .flags import (
     DEFAULT_METHOD,
     DEFAULT_PRETRAINING,
     WHAT,
     AllowLeak,
     Budget,
+    Continue,
     Data,
     Device,
     Features,
     Flag,
     Force,
     FromRecipe,
+    Guard,
     Images,
     ImageSize,
     Labels,
@@ -100,6 +103,8 @@ class OneMethod:
 class Request(Shared, OneMethod):  # the fields of the last base come first
     """A training run."""
 
+    earlier: Continue = None
+    guard: Guard = None
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -115,6 +120,8 @@ class PretrainRequest(Request):
     labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)
+    earlier: None = field(default=None, init=False)
+    guard: None = field(default=None, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
@@ -134,6 +141,8 @@ def starting_recipe(request: Request) -> Recipe:
     """The recipe that was asked for, or the one that comes with the package for this data and method."""
     from ..data import DATASETS, holds_vectors
 
+    if request.earlier is not None:
+        return recipe_to_continue(request)
     if request.recipe is not None:
         return read_recipe(request.recipe)
     if request.data is None:
@@ -154,6 +163,25 @@ def method_with_recipe(request: Request) -> str:
     default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
     method = checked_method(request) or default
     return default if is_code(method) else method
+
+
+def recipe_to_continue(request: Request) -> Recipe:
+    """The recipe of a finished run, which starts from what that run has learned."""
+    assert request.earlier is not None
+    for flag, value in (("--recipe", request.recipe), ("--from", request.start), ("--weights", request.weights)):
+        if value is not None:
+            raise InputError(f"--continue goes on with the recipe and the weights of a run: leave out {flag}.")
+    earlier = load_run(request.earlier)
+    where = str(Path(request.earlier).expanduser().absolute())
+    if earlier.results is None:
+        raise InputError(f"'{request.earlier}' is not finished: say epass train --resume --out {request.earlier}.")
+    recipe = read_recipe(str(earlier.path / "recipe.toml"))
+    if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
+        raise InputError(
+            f"'{request.earlier}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
+            "start a new run."
+        )
+    return replace(recipe, start={"weights": where})
 
 
 def learns_from_features(request: Request, side: Callable[[], int | None]) -> bool:
@@ -274,6 +302,9 @@ def locate(data: Images | None) -> str | None:
 
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes when nobody says."""
+    if (earlier := continues(recipe)) is not None:
+        names = chain([f"{earlier.name}-continued"], (f"{earlier.name}-continued-{number}" for number in count(2)))
+        return next(path for name in names if not (path := earlier.parent / name).exists())
     data = re.sub(r"[^\w.-]+", "-", Path(short(str(recipe.data.get("name", "")))).stem) or "data"
     epass = ["epass"] if (recipe.projector or {}).get("size", 1) != 1 else []
     wrapper = [short(str(recipe.wrapper.get("name")))] if recipe.wrapper else []
@@ -282,11 +313,19 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / "-".join(words)
 
 
+def continues(recipe: Recipe) -> Path | None:
+    """The finished run that a recipe goes on from, if it does."""
+    start = Path((recipe.start or {}).get("weights", ""))
+    return start if recipe.start and (start / "model.json").is_file() and not (start / PRETRAINED).exists() else None
+
+
 def describe_recipe(recipe: Recipe) -> str:
     """The method of a recipe, its projectors and its wrapper, in words."""
     words = describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
     words += f" + {short(recipe.wrapper['name'])}" if recipe.wrapper else ""
-    return f"{words}, pre-trained" if recipe.start else words
+    if recipe.start is None:
+        return words
+    return f"{words}, pre-trained" if continues(recipe) is None else f"{words}, continued"
 
 
 def describe_method(name: str, projectors: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..app.bench import bench
+from ..app.calibrate import calibrate
 from ..app.check import check
 from ..app.compare import compare
 from ..app.demo import demo
@@ -96,6 +97,7 @@ work()(on_devices(expose(pretrain)))
 work(epilog=COMPARISONS)(expose(compare))
 app.add_typer(tables, name="reproduce", rich_help_panel="Work")
 work()(expose(evaluate))
+work(epilog=examples("calibrate"))(expose(calibrate))
 work(epilog=examples("predict"))(expose(predict))
 work(epilog=examples("report"))(expose(report))
 work(epilog=examples("bench"))(expose(bench))

@@ -8,6 +8,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass bench --method comatch": "another method",
         "epass bench photos/ --out speed.json": "your images, for the record",
     },
+    "calibrate": {
+        "epass calibrate runs/photos-simmatch-0": "how sure it may be",
+        "epass calibrate runs/photos-simmatch-0 --coverage 0.9": "prediction sets",
+        "epass calibrate runs/photos-simmatch-0 --data more/ --accuracy 0.95": "answer what is safe",
+    },
     "check": {
         "epass check photos/ --out report.html": "your images, side by side",
         "epass check digits --labels 40 --json": "for a program",
@@ -20,6 +25,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "predict": {
         "epass predict runs/photos-simmatch-0 new/": "one class each",
         "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",
+        "ls new/*.jpg | epass predict runs/photos-simmatch-0 -": "a line of JSON each",
     },
     "report": {
         "epass report runs/a runs/b --out both.html": "two runs, one page",

@@ -64,3 +64,8 @@ def show_json(value: Any) -> None:
     """One JSON value and nothing else; what a terminal would obey is written as JSON writes control characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
+
+
+def show_line(value: Any) -> None:
+    """One JSON value in one line, which whoever listens gets at once."""
+    print(json.dumps(value, allow_nan=False), flush=True)

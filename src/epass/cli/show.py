@@ -5,18 +5,19 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
+from io import TextIOWrapper
 from typing import Any
 
 import typer
 from rich.console import Console
 
-from ..app.events import Caution, Event, Notice, Plan, Progress, Result, Section, Table, Work
+from ..app.events import Caution, Event, Line, Notice, Plan, Progress, Result, Section, Table, Work
 from ..machine.launch import is_first_process
 from ..machine.signals import exit_code, stop_signals
 from .progress import Watch, downloading, reading
-from .screen import complain, plain, screen, show_facts, show_json, show_table
+from .screen import complain, plain, screen, show_facts, show_json, show_line, show_table
 
 # what a function may want from whoever shows its events
 OFFERED: dict[str, Callable[[Console], Any]] = {
@@ -24,7 +25,15 @@ OFFERED: dict[str, Callable[[Console], Any]] = {
     "reading": reading,
     "fetching": downloading,
     "command": lambda _: nullcontext(shlex.join(["epass", *sys.argv[1:]])),
+    "lines": lambda _: nullcontext(typed_lines()),
 }
+
+
+def typed_lines() -> Iterable[str]:
+    """Standard input, line by line; bytes that are no text stay what they are, since they may name a file."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin
 
 
 def show(function: Callable[..., Work], said: Mapping[str, Any], *, as_json: bool) -> None:
@@ -46,7 +55,7 @@ def show(function: Callable[..., Work], said: Mapping[str, Any], *, as_json: boo
         if is_first_process():
             complain(str(stopped) or "nothing more is done.", "Stopped")
         raise typer.Exit(exit_code(stopped)) from None
-    if as_json and is_first_process():
+    if as_json and result.values is not None and is_first_process():
         show_json(result.values)
     if result.complaint or result.partial:
         raise typer.Exit(1)
@@ -76,6 +85,9 @@ class Printer:
             if is_first_process():
                 complain(event.sentence, event.kind)
             return
+        elif isinstance(event, Line):
+            if is_first_process():
+                show_line(event.value)
         else:
             if not isinstance(event, Notice):
                 self.watch.stop()

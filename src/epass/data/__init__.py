@@ -28,6 +28,7 @@ from .read.resize import resized
 from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
 from .read.tables import is_table, list_table
 from .read.vectors import FoundVectors, find_vectors, from_vectors, holds_vectors, open_vectors
+from .split.carried import carry_over
 from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
 from .split.recorded import find_recorded
 from .split.split_file import Positions, split_text
@@ -64,6 +65,7 @@ __all__ = [
     "Survey",
     "Vectors",
     "balanced_split",
+    "carry_over",
     "closest",
     "concatenate",
     "cut",

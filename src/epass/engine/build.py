@@ -202,7 +202,8 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))
         precision = choose_precision(device, plan.precision)
-        method = make_method(recipe, problem, image_shape=split.labeled.shape, precision=precision)
+        shape, classes = split.labeled.shape, split.classes
+        method = make_method(recipe, problem, image_shape=shape, precision=precision, classes=classes)
     share_statistics(method)
     method.to(device)
     if device.type == "cuda":

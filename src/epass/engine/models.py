@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,16 +14,18 @@ from torch import Tensor, nn
 from ..data import Dataset, ImageSource, Vectors
 from ..errors import InputError
 from ..evaluation import SCORES, Score, add_score
+from ..evaluation.calibrated import Calibration
 from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
 from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
 from ..networks import NETWORKS, FromImages, find_network, make_network
 from ..networks.weights import read_safetensors
-from ..parts.pretrained import BACKBONE, PROJECTOR, take_over
+from ..parts.pretrained import BACKBONE, PROJECTOR, go_on_from, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
 from ..recipe import Recipe, arguments, check_table
-from ..runs import MODEL, PRETRAINED, WEIGHTS, load_run
+from ..runs import MODEL, PRETRAINED, WEIGHTS, RunFolder, load_run
+from ..training.checkpoint import intact
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
 METHOD = Kind(
@@ -44,7 +47,7 @@ SCORE = Kind("score", lambda found: isinstance(found, Score), "an epass.evaluati
 
 
 def start_settings(*, weights: str) -> None:
-    """The schema of a recipe's [start] table: the folder of a pre-training, or its file."""
+    """The schema of a recipe's [start] table: the folder of a pre-training, or its file, or the folder of a run."""
 
 
 def method_class(name: object) -> type[Method]:
@@ -98,8 +101,13 @@ def memory_per_image(cls: type[Method]) -> dict[str, int]:
     return {side: sum(b.nbytes for b in buffers if rows in b.shape) // rows for side, rows in sides.items()}
 
 
-def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
-    """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
+def make_method(
+    recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype, classes: Sequence[str] = ()
+) -> Method:
+    """The method of a recipe around its network, with fresh weights or those that the recipe starts from.
+
+    The names of the `classes` are needed where a recipe goes on from a run, which may have known others.
+    """
     cls = method_class(recipe.method["name"])
     make: Callable[..., Method] = cls
     net = make_network(
@@ -109,11 +117,17 @@ def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int],
     projector = None
     if takes_projector(cls):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
-    if recipe.start is not None:
-        take_over(pretrained_weights(recipe.start["weights"]), net, projector)
+    start = None if recipe.start is None else recipe.start["weights"]
+    if start is not None and not is_finished(start):
+        take_over(pretrained_weights(start), net, projector)
     net.precision = precision
-    parts = [] if projector is None else [projector]
-    method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
+    adapted, parts = cls.adapt(net), [] if projector is None else [projector]
+    if start is not None and is_finished(start):
+        weights, knew = trained_weights(start)
+        go_on_from(weights, adapted, knew, classes, where=f"'{start}'")
+        if projector is not None and (heads := trained_heads(start, projector)):
+            projector.load_state_dict(heads)
+    method = make(adapted, problem, *parts, **without(recipe.method, "name"))
     if method.needs_pixels and len(image_shape) == 1:
         raise InputError(f"{cls.display_name} {method.needs_pixels}, and these are vectors: choose another method.")
     if recipe.wrapper is not None:
@@ -139,6 +153,30 @@ def pretrained_weights(where: str) -> dict[str, Tensor]:
     if not file.is_file():
         raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
     return read_safetensors(file)
+
+
+def is_finished(folder: str | Path) -> bool:
+    """Whether it is the folder of a run that has learned classes, to go on from."""
+    path = Path(folder)
+    return path.is_dir() and (path / MODEL).is_file() and not (path / PRETRAINED).exists()
+
+
+def trained_weights(folder: str | Path) -> tuple[dict[str, Tensor], list[str]]:
+    """What the classifier of a finished run has learned, without the frozen network in front of it, and its classes."""
+    net, model = load_model(folder)
+    classifier = net.net if isinstance(net, FromImages) else net
+    return classifier.state_dict(), model["classes"]
+
+
+def trained_heads(folder: str | Path, projector: nn.Module) -> dict[str, Tensor]:
+    """The projection heads of a finished run, if it kept a checkpoint and they are like those of `projector`."""
+    wanted = {name: tensor.shape for name, tensor in projector.state_dict().items()}
+    prefix = f"method.{PROJECTOR}"
+    for _, _, tensors in islice(intact(RunFolder(folder).checkpoints), 1):
+        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if {name: tensor.shape for name, tensor in found.items()} == wanted:
+            return found
+    return {}
 
 
 @torch.no_grad()
@@ -216,6 +254,7 @@ def _network(model: Mapping[str, Any]) -> nn.Module:
 
 def _check_facts(model: Mapping[str, Any]) -> None:
     """Refuse what cannot be said about images and classes."""
+    Calibration.from_json(model.get("calibration"))
     vectors = "numbers" in model
     counts = [model[key] for key in (["numbers"] if vectors else ["channels", "height", "width"])]
     if not all(type(count) is int and count > 0 for count in counts) or not (vectors or model["channels"] in (1, 3)):

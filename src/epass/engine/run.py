@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
-from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs import METRICS, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
 from ..training.sharing import share_start
@@ -33,6 +33,7 @@ from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
+LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 
@@ -228,6 +229,10 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
     changed = differences(recipe, read_recipe(str(stored)))
+    longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
+    if longer and (home.path / RESULTS).is_file():
+        line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
+        raise InputError(f"'{home.path}' is finished, and its schedule has come to its end: go on from it with {line}")
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 
@@ -285,8 +290,16 @@ def untested_results(split: Split, *, steps: int, seconds: float) -> dict[str, A
     }
 
 
-def finish(experiment: Experiment, home: RunFolder) -> None:
-    """Write what people keep: weights, model card data, predictions, results."""
+def finish(
+    experiment: Experiment,
+    home: RunFolder,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what people keep: weights, model card data, predictions, results and what was found `beside` these.
+
+    `rows` are those of the metrics, unless they are in the folder.
+    """
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
     test = experiment.split.test
     logits = predict(net, test, dataset, experiment.device) if len(test) else torch.empty(0)
@@ -316,9 +329,10 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "names": display_names(recipe),
         },
     )
-    rows, steps = home.metrics(), experiment.plan.steps
+    rows, steps = rows or home.metrics(), experiment.plan.steps
     if seen is None:
-        home.write_json("results.json", untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"]))
+        results = untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"])
+        home.write_json("results.json", results | dict(beside or {}))
         return
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
@@ -334,7 +348,7 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
-    home.write_json("results.json", results | open_set)
+    home.write_json("results.json", results | open_set | dict(beside or {}))
 
 
 def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:

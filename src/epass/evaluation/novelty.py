@@ -11,6 +11,7 @@ from .arrays import ArrayLike
 
 NEIGHBOR = 10  # whose distance counts: the nearest ones may be there by chance
 LIMIT = 0.95  # of the test images are nearer to the others than what is called unlike
+ROUNDING = 1e-6  # of a cosine
 LEAST = 20  # test images, below which there is nothing to compare with
 SHARE, DEVIATIONS = 0.15, 4  # of unlike images that are worth a sentence, and how far above what chance makes of them
 
@@ -29,9 +30,17 @@ class Novelty:
         np.fill_diagonal(near, -math.inf)  # nobody is a neighbor of itself
         self.limit = float(np.quantile(self._nearness(near), 1 - LIMIT))
 
+    def score(self, features: ArrayLike) -> NDArray[np.float64]:
+        """(N,) how far features (N, D) are from the test images: above 1, farther than nearly all of these.
+
+        One less the cosine to the tenth nearest, as a share of what 95 % of the test images have at most.
+        """
+        distance = 1 - self._nearness(_directions(features) @ self.tested.T).astype(np.float64)
+        return np.maximum(distance, 0) / max(1 - self.limit, ROUNDING)
+
     def unlike(self, features: ArrayLike) -> NDArray[np.bool_]:
         """(N,) which of the features (N, D) are unlike nearly all of the test images."""
-        found: NDArray[np.bool_] = self._nearness(_directions(features) @ self.tested.T) < self.limit
+        found: NDArray[np.bool_] = self.score(features) > 1
         return found
 
     def _nearness(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -20,21 +20,29 @@ class CrossFit(NamedTuple):
     temperatures: tuple[float, float]  # of the first and of the second half
 
 
-def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
+def fit_temperature(logits: ArrayLike, labels: ArrayLike, imagined: float = 0) -> float:
     """The temperature T for which logits / T have the lowest negative log-likelihood.
 
     The likelihood is concave in 1 / T, so that there is one best value: where the expected logit under the model's own
     probabilities is, on average, the logit of the true class. Images that are all right ask for T = 0, and true
     classes that stand out from the others by nothing for an infinite T: both are refused.
+
+    So many `imagined` labels follow the probabilities at T = 1, which pulls T there: a few labels are no reason to
+    believe in a T far away, and images that are all right are no reason to refuse.
     """
     scores, truth = as_arrays(logits, labels)
     scores = scores - scores.max(axis=1, keepdims=True)
     true_scores = scores[np.arange(len(truth)), truth]
+    if imagined:
+        expected = (np.exp(log_softmax(scores)) * scores).sum(axis=1)
+        true_scores = (len(truth) * true_scores + imagined * expected) / (len(truth) + imagined)
     if (scores.mean(axis=1) - true_scores).mean() >= 0:
         raise InputError(
             f"No temperature fits best: on {len(truth)} images the true class has no higher logit than the average."
         )
     if not true_scores.any():
+        if imagined:  # the model is as sure as numbers can say
+            return 1.0
         raise InputError(f"No temperature fits best: the {len(truth)} images are all right, so that lower is better.")
 
     inverse, low, high = 1.0, 0.0, np.inf

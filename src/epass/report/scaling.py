@@ -8,8 +8,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..evaluation import cross_fit_temperature, fit_temperature
-from ..runs import Predictions, Run
+from ..evaluation.calibrated import Calibration
+from ..runs import MODEL, Predictions, Run
 
+STORED = "Temperature scaling as the model has it from 'epass calibrate', by {labels:,} labels ({source})."
 ON_VALIDATION = (
     "Temperature scaling: the logits are divided by the temperature with the lowest negative log-likelihood on the "
     "{images:,} validation images of the run, which were neither trained on nor tested."
@@ -30,11 +32,17 @@ class Scaled(NamedTuple):
 
 
 def scale(run: Run) -> Scaled:
-    """Scale with the validation predictions where the run kept some, else by halves of the test predictions."""
+    """Scale as the model does if it is calibrated, else with validation predictions, or by halves of the test's."""
     if run.predictions is None:
         raise InputError(f"'{run.path}' has no predictions yet: a run writes them when it ends.")
     logits, labels = run.predictions
-    if run.validation is not None:
+    calibration = _stored(run)
+    if calibration.labels:
+        temperature = calibration.temperature
+        scaled = logits.astype(np.float64) / temperature
+        how = STORED.format(labels=calibration.labels, source=calibration.source)
+        words = f"The temperature is {temperature:.2f}."
+    elif run.validation is not None:
         temperature = fit_temperature(*run.validation)
         scaled = logits.astype(np.float64) / temperature
         how, words = ON_VALIDATION.format(images=len(run.validation.labels)), f"The temperature is {temperature:.2f}."
@@ -44,3 +52,10 @@ def scale(run: Run) -> Scaled:
         on_first, on_second = fitted.temperatures
         how, words = CROSS_FITTED, f"The temperatures of the two fits are {on_first:.2f} and {on_second:.2f}."
     return Scaled(Predictions(scaled.astype(np.float32), labels), how, words)
+
+
+def _stored(run: Run) -> Calibration:
+    try:
+        return Calibration.from_json((run.model or {}).get("calibration"))
+    except ValueError as problem:
+        raise InputError(f"'{run.path / MODEL}' is damaged: {problem}.") from problem

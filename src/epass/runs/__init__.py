@@ -2,13 +2,15 @@
 
 from .embeddings import Embeddings, load_embeddings, names_of_test_images, write_embeddings
 from .environment import environment
-from .folder import METRICS, MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
+from .folder import KEPT_LABELS_ONLY, METRICS, MODEL, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder
 from .load import Predictions, Run, load_run
 
 __all__ = [
+    "KEPT_LABELS_ONLY",
     "METRICS",
     "MODEL",
     "PRETRAINED",
+    "RESULTS",
     "SPLIT",
     "WEIGHTS",
     "Embeddings",

@@ -62,7 +62,18 @@ ENVIRONMENT: Mapping[str, Rule] = {
     "seed?": _whole,
     **dict.fromkeys(("command?", "device?", "torch?", "commit?"), _or_nothing(_text)),
 }
-UNTESTED: Mapping[str, Rule] = {"steps": _whole, "seconds": _number, "labels?": _whole, "images?": _whole}
+UNTESTED: Mapping[str, Rule] = {
+    "steps": _whole,
+    "seconds": _number,
+    "labels?": _whole,
+    "images?": _whole,
+    "guard?": _table,
+    **dict.fromkeys(("guard.kept", "guard.basis"), _text),
+    "guard.labels": _whole,
+    **dict.fromkeys(("guard.method?", "guard.labels_only?", "guard.gap?"), _table),
+    **{f"guard.{part}.value": _fraction for part in ("method", "labels_only")},
+    **dict.fromkeys(("guard.gap.value", "guard.gap.low", "guard.gap.high"), _number),
+}
 RESULTS: Mapping[str, Rule] = {
     **UNTESTED,
     "last": _table,
@@ -74,13 +85,16 @@ RESULTS: Mapping[str, Rule] = {
     "validation_selected.step": _whole,
     "validation_selected.error": _fraction,
     "validation_selected.images": _whole,
+    "guard.test": _table,
+    **dict.fromkeys(("guard.test.method", "guard.test.labels_only"), _table),
+    **dict.fromkeys(("guard.test.method.error", "guard.test.labels_only.error"), _fraction),
 }
 BASELINE: Mapping[str, Rule] = {"classes": _names, "names?": _or_nothing(_table)}  # a model without a network
 MODEL: Mapping[str, Rule] = {
     **BASELINE,
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
-    **dict.fromkeys(("projector?", "wrapper?", "features?"), _or_nothing(_table)),
+    **dict.fromkeys(("projector?", "wrapper?", "features?", "calibration?"), _or_nothing(_table)),
     **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net"), _text),
 }
 IMAGES: Mapping[str, Rule] = dict.fromkeys(("channels", "height", "width"), _positive)
@@ -118,7 +132,7 @@ def _check(content: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
         *tables, key = name.removesuffix("?").split(".")
         place: Any = content
         for table in tables:
-            place = place.get(table)
+            place = None if place is None else place.get(table)
         if place is None:  # a table that need not be there
             continue
         if key not in place:
