@@ -77,12 +77,12 @@ LIBRARIES: dict[str, set[str]] = {
     "runs": {"numpy", "safetensors"},
     "report": {"numpy", "matplotlib", "PIL"},
     "checking": {"torch", "numpy", "PIL"},
-    "engine": {"torch", "numpy"},
+    "engine": {"torch", "numpy", "onnxruntime", "PIL"},
     "loggers": {"torch", "wandb", "mlflow"},
     "reproduce": {"torch"},
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn", "rich"},
-    "app": {"torch", "numpy", "pyarrow"},
+    "app": {"torch", "numpy", "pyarrow", "starlette", "uvicorn"},
     "cli": {"typer", "rich"},
     "studio": {"numpy"},
     "__main__": set(),
@@ -97,6 +97,9 @@ ONLY_INSIDE_FUNCTIONS = {
     "transformers",
     "wandb",
     "mlflow",
+    "onnxruntime",
+    "starlette",
+    "uvicorn",
 }
 FACE_OF = {"sklearn": {"estimator"}}  # whose class is one of the library's, and which nobody imports
 NOT_WITH_THE_CORE = ONLY_INSIDE_FUNCTIONS | {"typer", "rich", "triton"}

@@ -9,7 +9,7 @@ import pytest
 
 from epass.app.compare import compare
 from epass.app.evaluate import evaluate
-from epass.app.events import Plan, Result, Section
+from epass.app.events import Plan, Result
 from epass.app.predict import predict
 from epass.app.report import report
 from epass.app.train import train
@@ -51,17 +51,6 @@ def test_it_can_be_resumed(home: Path) -> None:
     train(out=home / "run", resume=True, device="cpu").result()
     assert (home / "run" / "model.safetensors").read_bytes() == before
     assert (home / "run" / "results.json").is_file()
-
-
-def test_labels_left_out_decide_without_a_test_too(home: Path) -> None:
-    events = list(train(home / "rows.npz", steps=4, out=home / "other", device="cpu", settings=SETTINGS, guard=True))
-    (said,) = [event.title for event in events if isinstance(event, Section)]
-    assert "left out in turn" in said
-    assert "test images" not in said
-    results = load_run(home / "other").results
-    assert results is not None
-    assert results["guard"]["kept"] in ("method", "labels only")
-    assert "test" not in results["guard"]
 
 
 def test_whoever_wants_scores_is_told(home: Path) -> None:

@@ -347,7 +347,7 @@ def test_a_table_without_answers_has_its_columns() -> None:
     ("arguments", "words"),
     [
         (("nowhere", "new"), "There is no run at 'nowhere'."),
-        (("new", "new"), "'new' is not a run folder"),
+        (("new", "new"), "'new' is not a run folder, and no exported one"),
         (("RUN", "old"), "There is no file or folder 'old'"),
         (("RUN", ""), "There is no file or folder ''"),
         (("RUN", "empty"), "'empty' holds no image"),

@@ -214,6 +214,6 @@ def test_an_archive_that_changes_meanwhile_is_refused(make: Make, refused, monke
     path = make(FILES)
     listed = archives.list_archive(Path(path))
     make({name: data for name, data in FILES.items() if "wren" not in name})
-    monkeypatch.setattr("epass.data.list_archive", lambda path: listed)
+    monkeypatch.setattr("epass.data.opening.list_archive", lambda path: listed)
     with refused("changed while it was read"):
         open_dataset(path)

@@ -47,7 +47,7 @@ def processes(images: StreamedImages) -> list[subprocess.Popen[bytes]]:
 
 
 def test_the_pixels_are_those_of_decode_in_any_order_and_number(images: StreamedImages, paths: list[Path]) -> None:
-    wanted = torch.stack([decode(path, SIZE) for path in paths])
+    wanted = torch.from_numpy(np.stack([decode(path, SIZE) for path in paths]))
     for index in ([0], [3, 3, 3], list(range(10)), [9, 0, 9, 4, 0, 1, 2, 3, 5, 6, 7, 8], []):
         assert torch.equal(images.take(torch.tensor(index, dtype=torch.int64)), wanted[index])
     assert torch.equal(torch.cat(list(images.chunks(4))), wanted)
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_read_is_the_same_sentence_and_spoils_no_other(
         with refused(f"The image '{broken}' cannot be read (not an image)"):
             images.take(torch.arange(11))
         good = torch.tensor([0, 1, 2, 4, 5])
-        assert torch.equal(images.take(good), torch.stack([decode(mixed[number], SIZE) for number in good]))
+        assert np.array_equal(images.take(good), np.stack([decode(mixed[number], SIZE) for number in good]))
     workers.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epass.data import Vectors, find_vectors, from_vectors, holds_vectors, open_dataset
-from epass.data.read import vectors
+from epass.data.read import vector_files
 from epass.data.read.tables import Table
 
 VECTORS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
@@ -188,7 +188,7 @@ def test_a_column_that_is_named_as_the_labels_is_no_number_of_the_vector(tmp_pat
     (tmp_path / "t.csv").write_text("a,cluster,b\n1,0,2\n3,1,4\n")
     made = open_dataset(str(tmp_path / "t.csv"), label_column="cluster")
     assert views(made.train).tolist() == [[[1, 2]], [[3, 4]]]
-    assert find_vectors(tmp_path / "t.csv", label_column="cluster").vectors.shape == (2,)
+    assert find_vectors(tmp_path / "t.csv", label_column="cluster").vectors.shape == (2, 2)
 
 
 def test_a_table_in_several_batches(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +198,10 @@ def test_a_table_in_several_batches(refused, tmp_path: Path, monkeypatch: pytest
         lambda names: ([content[name][part] for name in names] for part in range(2)),
         [1, 2, 3],
     )
-    monkeypatch.setattr(vectors, "open_table", lambda path: opened)
+    monkeypatch.setattr(vector_files, "open_table", lambda path: opened)
     (tmp_path / "t.parquet").touch()
     found = find_vectors(tmp_path / "t.parquet")
-    assert (found.names, found.vectors.pixels.tolist()) == (["u", "v", "w"], [[1, 2], [3, 4], [5, 6]])
+    assert (found.names, found.vectors.tolist()) == (["u", "v", "w"], [[1, 2], [3, 4], [5, 6]])
     content["vector"][1] = [[3], [5]]
     with refused("different widths", "same way"):
         find_vectors(tmp_path / "t.parquet")
@@ -254,8 +254,7 @@ def test_vectors_to_ask_about_are_the_plain_ones_of_all_parts(refused, tmp_path:
     np.savez(tmp_path / "a.npz", train_vectors=stored, train_labels=LABELS, test_vectors=VECTORS[:2])
     found = find_vectors(tmp_path / "a.npz")
     assert (found.column, found.names) == ("row", list("01234567"))
-    assert np.array_equal(found.vectors.pixels.numpy(), np.concatenate([VECTORS, VECTORS[:2]]))
-    assert found.vectors.labels.tolist() == [-1] * 8
+    assert np.array_equal(found.vectors, np.concatenate([VECTORS, VECTORS[:2]]))
     np.savez(tmp_path / "b.npz", train_vectors=VECTORS, test_vectors=VECTORS[:, :2])
     with refused("different widths", "same way"):
         find_vectors(tmp_path / "b.npz")

@@ -13,9 +13,20 @@ from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder
 from .events import Caution, Event, Plan, Result, work
 from .features import embedded
+from .pixels import fitted
 from .plan import plan_facts
 from .predict import check_width
-from .request import Request, compose, fitting, learns_from_features, method_with_recipe, starting_recipe, trusting
+from .request import (
+    PHOTO_SIDE,
+    Request,
+    compose,
+    fitting,
+    for_features,
+    learns_from_features,
+    method_with_recipe,
+    starting_recipe,
+    trusting,
+)
 from .train import follow
 
 if TYPE_CHECKING:
@@ -58,7 +69,7 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=request.reading)
         dataset = replace(dataset, test=None, test_names=())
     else:
-        dataset = make_dataset(recipe, request, examples, labels, classes)
+        dataset = make_dataset(recipe, examples, labels, classes)
     dataset = yield from embedded(recipe, dataset, place, request.stop)
     split = split_for(recipe, dataset)
     if uses_unlabeled(recipe) and not set(split.positions.unlabeled) - set(split.positions.labeled):
@@ -86,27 +97,27 @@ def recipe_for(request: Request, examples: NDArray[Any]) -> Recipe:
     paths, method = paths_in(examples), method_with_recipe(request)
     if paths is None and examples.ndim == 2:
         return read_recipe(f"vectors-{method}").with_settings({"data.name": "vectors"})
+    if paths is not None:
+        side = typical_side(Listing("", Path(), [], [*paths], [])) or 0
+    else:
+        side = sorted(examples.shape[1:])[-2]  # of three numbers the smallest one counts the channels
+    if learns_from_features(request, lambda: side):
+        recipe = for_features(read_recipe(f"photos-{method}"), request.features)
+    else:
+        recipe = read_recipe(f"folder-{method}")
+        recipe = recipe if paths is not None else recipe.with_settings({"data.image_size": None})  # arrays have theirs
+        recipe = fitted(request, recipe, side if paths is not None and side >= PHOTO_SIDE else None)
+    return recipe.with_settings({"data.name": "images"})
 
-    def side() -> int | None:
-        if paths is not None:
-            return typical_side(Listing("", Path(), [], [*paths], []))
-        return int(sorted(examples.shape[1:])[-2])  # of three numbers the smallest one counts the channels
 
-    family = "photos" if learns_from_features(request, side) else "folder"
-    return read_recipe(f"{family}-{method}").with_settings({"data.name": "images"})
-
-
-def make_dataset(
-    recipe: Recipe, request: Request, examples: NDArray[Any], labels: Sequence[int], classes: Sequence[str]
-) -> Dataset:
-    """The examples as a data set; arrays keep their size unless it is said, or a network of others decides."""
+def make_dataset(recipe: Recipe, examples: NDArray[Any], labels: Sequence[int], classes: Sequence[str]) -> Dataset:
+    """The examples as a data set."""
     from ..data import from_arrays, from_vectors
 
     name, size = recipe.data["name"], recipe.data.get("image_size")
     if paths_in(examples) is None and examples.ndim == 2:
         return from_vectors(examples, [*labels], name=name, classes=classes)
-    asked = paths_in(examples) is not None or recipe.features is not None or request.image_size is not None
-    return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size if asked else None)
+    return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size)
 
 
 def paths_in(examples: Any) -> list[Path] | None:
@@ -151,23 +162,20 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
     from ..data import FoundImages, Images, Vectors, find_images, find_vectors, with_channels
     from ..data.read.conversion import as_pixels
     from ..data.read.listing import from_disk
-    from ..data.read.vectors import as_views
+    from ..data.read.vector_files import as_views
 
     stored = isinstance(examples, str | PathLike)
     paths = None if stored else paths_in(examples)
     if "numbers" in model:
-        vectors = find_vectors(examples).vectors if stored else None
-        if vectors is None:
-            views = as_views(examples, "X")
-            vectors = Vectors(views[:, :1], torch.full((len(views),), -1))
-        check_width(str(examples) if stored else "X", vectors.shape[0], model)
-        yield list(range(len(vectors))), vectors
+        vectors = find_vectors(examples).vectors if stored else as_views(examples, "X")[:, 0]
+        check_width(str(examples) if stored else "X", vectors.shape[1], model)
+        yield list(range(len(vectors))), Vectors(torch.from_numpy(vectors)[:, None], torch.full((len(vectors),), -1))
     elif stored or paths is not None:
         found = FoundImages([*map(str, paths)], [*paths], from_disk, []) if paths is not None else find_images(examples)
         for chunk in found.chunks(model["height"], model["channels"]):
             for position, reason in chunk.unreadable.items():
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
-            yield chunk.positions, chunk.images
+            yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:
         level = 1.0 if examples.dtype.kind in "iu" else None  # whole numbers are gray levels, however dark all are
         pixels, _ = as_pixels(examples, "X", len(examples), model["height"], level)

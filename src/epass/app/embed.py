@@ -12,7 +12,7 @@ from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import watched
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
-from .request import Request, learns_from_features, locate, side_of
+from .request import Request, for_features, learns_from_features, locate, side_of
 
 PHOTOS = "photos-simmatch"  # whose [data] and [features] all recipes for photos share
 
@@ -51,7 +51,9 @@ def embed(
     given = {name: value for name, value in flags.items() if value is not None}
     if skip_unreadable:
         given["data.skip_unreadable"] = True
-    recipe = read_recipe(PHOTOS).with_settings({"data.name": locate(fspath(data)), **given})
+    recipe = for_features(read_recipe(PHOTOS), net and located(net)).with_settings(
+        {"data.name": locate(fspath(data)), **given}
+    )
     check_recipe(recipe)
     place = choose_device(device)
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)

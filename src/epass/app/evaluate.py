@@ -81,7 +81,7 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, 
 
     recipe = read_recipe(str(run / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-    if recipe.features is not None:
+    if recipe.features is not None or "behind" in recipe.net:
         dataset = in_color(dataset)
     record = split_record(RunFolder(run))
     if not record:

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from ..data import Dataset
 
 T = TypeVar("T")
-PATIENCE = 2.0  # seconds without a sign of life
+PATIENCE = 2.0  # seconds after which people want a first answer
+BEAT = 0.5  # seconds between two signs of life
 
 
 def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop) -> Generator[Event, None, Dataset]:
     """The data set that a recipe with a [features] table learns from; any other one is left as it is."""
+    from ..engine.build import open_examples
     from ..features import embed_dataset
 
     if recipe.features is None:
-        return dataset
+        return open_examples(recipe, device, dataset)
     began = time.perf_counter()
     plain = yield from watched(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
     if time.perf_counter() - began > PATIENCE:  # else the whole result is there as soon as this one
@@ -47,7 +49,7 @@ def watched(passing: Generator[tuple[int, int], None, T], stop: Stop, what: str 
         stop()
         spent = time.perf_counter() - began
         first = done if first is None else first
-        if spent - said > PATIENCE:
+        if spent - said > BEAT:
             left = (total - done) * spent / (done - first) if done > first else None
             said = spent
             yield Progress(done, total, seconds_left=left, what=what)

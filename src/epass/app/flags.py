@@ -41,6 +41,7 @@ DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
 
 Images = str | PathLike[str]  # the name of a data set or a path, as it was said: '' is not the folder that we are in
 Run = Annotated[str | Path, Flag("The folder of a finished run.", metavar="RUN")]
+Model = Annotated[str | Path, Flag("A finished run, an exported folder or an .onnx file.", metavar="MODEL")]
 Data = Annotated[
     Images | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
 ]
@@ -72,6 +73,7 @@ Features = Annotated[
         default="efficientnet-lite0 for photos of 64 pixels and more",
     ),
 ]
+FineTune = Annotated[bool, Flag("Then train the network of the features, too; for a GPU.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
 SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]

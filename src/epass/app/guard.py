@@ -25,6 +25,8 @@ def is_guarded(experiment: Experiment, request: Request) -> bool:
         why_not = "learns from no unlabeled images itself"
     elif not alone():
         why_not = "is trained by several processes"
+    elif not len(experiment.split.test):
+        why_not = "has no test images"
     if request.guard and why_not:
         raise InputError(f"--guard compares with labels only, but this run {why_not}: leave it out.")
     wanted = uses_features(experiment.recipe) if request.guard is None else request.guard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
-    """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "", sized: str = "") -> dict[str, str]:
+    """The plan of a run, by name.
+
+    Args:
+        experiment: Everything it consists of.
+        folder: Where it is written.
+        done: Steps of it that were made earlier.
+        meant: The data set that its recipe is for.
+        sized: How its image size was chosen.
+    """
     from ..data import Vectors
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
@@ -41,6 +49,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         kept_back = {"validation": f"{counted(len(split.validation), thing)}{where}"}
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
+        **({"image size": sized} if sized else {}),
         **reading_facts(dataset),
         **normalization_facts(dataset, meant),
         "labeled": f"{counted(len(split.labeled), thing)}: {per_class(split.label_counts, split.classes)}",
@@ -50,7 +59,7 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         "test": test_fact(split, thing),
         "method": describe_recipe(experiment.recipe),
         **feature_facts(experiment),
-        "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
+        "network": f"{network_name(experiment.recipe.net)}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} {thing}s" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
@@ -76,6 +85,12 @@ def look_of(images: ImageSource) -> str:
     return f"{'gray' if channels == 1 else 'color'} images of {height} x {width} pixels"
 
 
+def network_name(net: Mapping[str, Any]) -> str:
+    """What is trained, in words."""
+    name = short(str(net["name"]))
+    return f"{short(net['behind'])} and {name} behind it" if "behind" in net else name
+
+
 def feature_facts(experiment: Experiment) -> dict[str, str]:
     """Which network made the features that are learned from, and how to do without it."""
     features = experiment.recipe.features
@@ -83,8 +98,8 @@ def feature_facts(experiment: Experiment) -> dict[str, str]:
         return {}
     views = features.get("views", 0)
     seen = f"{views} weak and {views} strong views of each photo" if views else "noise on each makes its views"
-    how = "--features none trains a network from the photos themselves"
-    return {"features": f"{features.get('net')}, frozen; {seen}; {how}"}
+    how = "--features none trains a network from the photos themselves, --fine-tune this one afterwards"
+    return {"features": f"{short(str(features.get('net')))}, frozen; {seen}; {how}"}
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ..files import as_text, check_writable, write_atomically
 from ..untrusted import parse_json
 from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
 from .events import Event, Line, Notice, Result, Section, Table, work
-from .flags import Device, Flag, Images, Reading, Run, Trust
+from .flags import Device, Flag, Images, Model, Reading, Trust
 from .words import count_images, counted, percent
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..data import Chunk
-    from ..evaluation.novelty import Novelty
 
     Ask = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]  # uint8 (n, C, H, W) in; logits, features out
 
@@ -43,7 +42,7 @@ class Doubt(NamedTuple):
 
 @work
 def predict(
-    run: Run,
+    run: Model,
     images: Annotated[
         Images,
         Flag(
@@ -72,19 +71,16 @@ def predict(
     written = None if probabilities is None else Path(probabilities)
     check_output(out, written, images)
 
-    from ..engine.models import load_model
+    from ..engine.answer import open_answerer
     from ..evaluation.calibrated import Calibration
-    from ..machine.device import choose_device
-    from ..runs import load_run
 
     extensions.trust(*(trust or ()))
-    place = choose_device(device)
-    net, model = load_model(run)
+    answerer = open_answerer(run, device)
+    ask, model = answerer.answer, answerer.model
     classes: list[str] = model["classes"]
     if not 1 <= top <= len(classes):
         raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
-    judge = Judge(classes, Calibration.from_json(model.get("calibration")), known_kind(run, net), top)
-    ask = asking(net.to(place), model, place)
+    judge = Judge(classes, Calibration.from_json(model.get("calibration")), answerer.known, top)
     if images == TYPED:
         if "numbers" in model:
             raise InputError("'-' reads paths of images, and the model takes vectors: give it a table of these.")
@@ -92,8 +88,7 @@ def predict(
             raise InputError(f"'-' writes no file: leave out --probabilities, and say --top {len(classes)} to get all.")
         yield from answer_lines(ask, model, judge, lines)
         return
-    trained = load_run(run)
-    asked = find_what(images, model, trained.recipe["data"], reading)
+    asked = find_what(images, model, answerer.settings, reading)
     if written is not None:
         check_probabilities(written, classes, asked.column)
     answers, shares = name_all(ask, judge, asked, keep=written is not None)
@@ -102,7 +97,7 @@ def predict(
     if written is not None:
         write_probabilities(written, asked.column, [answer.file for answer in answers], classes, shares)
         files["probabilities"] = written
-    test = None if trained.predictions is None else judge.calibration.probabilities(trained.predictions.logits)
+    test = None if answerer.tested is None else judge.calibration.probabilities(answerer.tested)
     answered = [answer for answer in answers if not answer.error]
     unreadable = {answer.file: answer.error for answer in answers if answer.error}
     doubt = doubts(answered, test)
@@ -130,17 +125,6 @@ def check_output(out: Path, probabilities: Path | None, images: str) -> None:
         raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")
 
 
-def known_kind(run: Path, net: Any) -> Novelty | None:
-    """What tells images unlike the run's test images, if it kept enough of how it saw these."""
-    from ..evaluation.novelty import LEAST, Novelty
-    from ..runs import load_embeddings
-
-    kept = load_embeddings(run)
-    if kept is None or len(kept.features) < LEAST or kept.features.shape[1] != getattr(net, "num_features", None):
-        return None
-    return Novelty(kept.features)
-
-
 class Asked(NamedTuple):
     """What the model is asked about, some at a time."""
 
@@ -158,7 +142,7 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any], readin
         images = find_images(path, path_column=settings.get("path_column"))
         return Asked("image", "file", images.names, images.chunks(model["height"], model["channels"], progress=reading))
     found = find_vectors(path, label_column=settings.get("label_column"))
-    check_width(path, found.vectors.shape[0], model)
+    check_width(path, found.vectors.shape[1], model)
     rows = list(range(len(found.names)))
     return Asked("vector", found.column, found.names, [Chunk(rows, found.vectors, {})])
 
@@ -170,25 +154,6 @@ def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
             f"'{path}' holds vectors of {numbers:,} numbers, but the model takes {model['numbers']:,}: make them as "
             "those that it learned from were made."
         )
-
-
-def asking(net: Any, model: dict[str, Any], place: Any) -> Ask:
-    """What turns images uint8 (n, C, H, W), or vectors (n, D), into logits (n, C) and features."""
-    import torch
-
-    from ..data import Images, Normalization, Vectors
-    from ..engine.infer import infer
-
-    scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
-
-    def answer(images: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        pixels, unknown = torch.from_numpy(images), torch.full((len(images),), -1)
-        said = infer(
-            net, Vectors(pixels[:, None], unknown) if pixels.ndim == 2 else Images(pixels, unknown), scale, place
-        )
-        return said.logits.cpu().numpy(), said.features.cpu().numpy()
-
-    return answer
 
 
 def name_all(ask: Ask, judge: Judge, asked: Asked, keep: bool = False) -> tuple[list[Answer], NDArray[np.float64]]:
@@ -203,7 +168,7 @@ def name_all(ask: Ask, judge: Judge, asked: Asked, keep: bool = False) -> tuple[
         }
         if chunk.positions:
             names = [as_text(asked.names[position]) for position in chunk.positions]
-            said, shares = judge.answers(names, *ask(chunk.images.pixels.numpy()))
+            said, shares = judge.answers(names, *ask(chunk.images))
             answers |= zip(chunk.positions, said, strict=True)
             if keep:
                 probs[chunk.positions] = shares

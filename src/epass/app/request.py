@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar
 
 from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
-from ..recipe import Recipe, parse_setting, read_recipe
+from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
-from ..runs import PRETRAINED, load_run
+from ..runs import PRETRAINED, is_finished, load_run
 from .flags import (
     DEFAULT_METHOD,
     DEFAULT_PRETRAINING,
@@ -27,6 +27,7 @@ from .flags import (
     Data,
     Device,
     Features,
+    FineTune,
     Flag,
     Force,
     FromRecipe,
@@ -105,6 +106,7 @@ class Request(Shared, OneMethod):  # the fields of the last base come first
 
     earlier: Continue = None
     guard: Guard = None
+    fine_tune: FineTune = False
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -122,6 +124,7 @@ class PretrainRequest(Request):
     start: None = field(default=None, init=False)
     earlier: None = field(default=None, init=False)
     guard: None = field(default=None, init=False)
+    fine_tune: bool = field(default=False, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
@@ -139,23 +142,38 @@ def trusting(asked: S) -> S:
 
 def starting_recipe(request: Request) -> Recipe:
     """The recipe that was asked for, or the one that comes with the package for this data and method."""
-    from ..data import DATASETS, holds_vectors
+    from .pixels import fitted
 
     if request.earlier is not None:
         return recipe_to_continue(request)
+    name = recipe_name(request)
+    recipe = read_recipe(name)
     if request.recipe is not None:
-        return read_recipe(request.recipe)
+        return recipe
+    if name.startswith("photos-"):
+        return for_features(recipe, request.features)
+    return fitted(request, recipe, photo_side(request)) if name.startswith("folder-") else recipe
+
+
+def recipe_name(request: Request) -> str:
+    """What that recipe is called, or its file."""
+    from ..data import DATASETS, holds_vectors
+
+    if request.recipe is not None:
+        return request.recipe
     if request.data is None:
         raise no_data()
     method, data = method_with_recipe(request), fspath(request.data)
     own = f"{data}-{method}"
     if data in DATASETS and own in builtin_recipes() and request.features in (None, NO_FEATURES):
-        return read_recipe(own)
+        return own
+    if request.pretrain and request.features not in (None, NO_FEATURES):
+        raise InputError("'epass pretrain' learns from images themselves, not from features: leave out --features.")
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
-        return read_recipe(f"vectors-{method}")
-    return read_recipe(f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}")
+        return f"vectors-{method}"
+    return f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}"
 
 
 def method_with_recipe(request: Request) -> str:
@@ -182,6 +200,30 @@ def recipe_to_continue(request: Request) -> Recipe:
             "start a new run."
         )
     return replace(recipe, start={"weights": where})
+
+
+def size_words(request: Request) -> str:
+    """How the image size of a run was chosen, if nobody said it."""
+    from .pixels import chosen_size
+
+    if request.recipe is not None or request.earlier is not None or not recipe_name(request).startswith("folder-"):
+        return ""
+    chosen = chosen_size(request, photo_side(request))
+    return "" if chosen is None else f"{chosen[0]}, {chosen[1]}: --image-size changes it"
+
+
+def for_features(recipe: Recipe, net: str | None) -> Recipe:
+    """A recipe for photos whose size is that of the images which the network of the features was made for."""
+    from ..networks import input_size
+
+    own = None if net is None else input_size(net)
+    return recipe if own is None else recipe.with_settings({"data.image_size": own})
+
+
+def photo_side(request: Request) -> int | None:
+    """The shorter side of most photos of somebody's own; None of everything else, and where they are tiny."""
+    side = side_of(fspath(request.data or ""))
+    return None if side is None or side < PHOTO_SIDE else side
 
 
 def learns_from_features(request: Request, side: Callable[[], int | None]) -> bool:
@@ -244,7 +286,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
     settings = dict(map(parse_setting, request.settings))
     for name in settings:
-        if "." not in name and (whole := settings_called(name)):
+        if "." not in name and name not in (*TABLES, "seed") and (whole := settings_called(name)):
             raise InputError(f"Unknown setting '{name}': did you mean '{whole[0]}'?")
     recipe = with_located_code(recipe.with_settings(settings))
     if isinstance(split_file := recipe.data.get("split_file"), str):
@@ -314,9 +356,10 @@ def default_folder(recipe: Recipe) -> Path:
 
 
 def continues(recipe: Recipe) -> Path | None:
-    """The finished run that a recipe goes on from, if it does."""
-    start = Path((recipe.start or {}).get("weights", ""))
-    return start if recipe.start and (start / "model.json").is_file() and not (start / PRETRAINED).exists() else None
+    """The finished run that a recipe goes on from, if it does; a pre-training or features to be tuned are none."""
+    if recipe.start is None or not is_finished(start := Path(recipe.start["weights"])):
+        return None
+    return start if ("behind" in recipe.net) == ("behind" in load_run(start).recipe["net"]) else None
 
 
 def describe_recipe(recipe: Recipe) -> str:
@@ -325,7 +368,8 @@ def describe_recipe(recipe: Recipe) -> str:
     words += f" + {short(recipe.wrapper['name'])}" if recipe.wrapper else ""
     if recipe.start is None:
         return words
-    return f"{words}, pre-trained" if continues(recipe) is None else f"{words}, continued"
+    kind = "fine-tuned" if "behind" in recipe.net else "pre-trained"
+    return f"{words}, {kind if continues(recipe) is None else 'continued'}"
 
 
 def describe_method(name: str, projectors: int | None) -> str:

@@ -41,6 +41,7 @@ from .request import (
     default_folder,
     describe_recipe,
     fitting,
+    size_words,
     starting_recipe,
     trusting,
 )
@@ -61,7 +62,9 @@ def train(request: Request) -> Iterator[Event]:
 
     The flags and --set change the recipe, which decides everything else.
     """
-    return train_one(request)
+    from .fine_tune import fine_tune
+
+    return fine_tune(request) if request.fine_tune else train_one(request)
 
 
 @with_arguments_of(PretrainRequest)
@@ -74,8 +77,8 @@ def pretrain(request: PretrainRequest) -> Iterator[Event]:
     return train_one(request)
 
 
-def train_one(request: Request) -> Iterator[Event]:
-    """Train what was asked for, or say why not."""
+def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
+    """Train what was asked for, on top of the recipe that is `given`, or say why not."""
     seconds, loggers = parse_budget(request), make_loggers(request.log)
     if request.resume and request.force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
@@ -85,8 +88,7 @@ def train_one(request: Request) -> Iterator[Event]:
     place = join_processes(request.device)
     if restarts():
         request = replace(request, resume=True, force=False)
-    continued = request.resume and request.data is None and request.recipe is None
-    base = recipe_to_resume(request.out) if continued else starting_recipe(request)
+    base = given or (recipe_to_resume(request.out) if is_continued(request) else starting_recipe(request))
     home = RunFolder(request.out or default_folder(compose(request, base)))
     continues = bool(of_first_rank(request.resume and home.exists()))
     if seconds is not None and continues:
@@ -105,10 +107,10 @@ def train_one(request: Request) -> Iterator[Event]:
                 experiment = with_steps(steps, experiment, request, base)
             _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
             done = steps_kept(home) if request.resume else 0
-            meant = base.data.get("name", "")
+            meant, sized = base.data.get("name", ""), "" if given or continues else size_words(request)
             beside = guard_facts(experiment, request)
             limit = budget_facts(experiment.plan.steps, seconds, most)
-            yield Plan("Plan", plan_facts(experiment, home.path, done, meant) | limit | beside)
+            yield Plan("Plan", plan_facts(experiment, home.path, done, meant, sized) | limit | beside)
             yield from cautions(experiment, budget)
             while better := (yield from follow(experiment, home, request, loggers, done, budget)):
                 planned = experiment.plan.steps
@@ -116,7 +118,7 @@ def train_one(request: Request) -> Iterator[Event]:
                 yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
                 experiment = with_steps(better, experiment, request, base)
                 request = replace(request, resume=False, force=True)
-                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant) | beside)
+                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant, sized=sized) | beside)
                 yield from cautions(experiment, budget)
             if budget is not None and (
                 sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps, most)
@@ -142,6 +144,8 @@ def train_one(request: Request) -> Iterator[Event]:
 
 def line_to_go_on(request: Request, home: RunFolder) -> str:
     """What to type to continue a run."""
+    if request.fine_tune and request.command:  # another run follows this one
+        return request.command if request.resume else f"{request.command} --resume"
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
     command += [] if request.device == "auto" else ["--device", request.device]
     command += [] if request.guard is None else ["--guard" if request.guard else "--no-guard"]
@@ -161,6 +165,11 @@ def steps_kept(home: RunFolder) -> int:
     from ..training.checkpoint import checkpoints
 
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
+
+
+def is_continued(request: Request) -> bool:
+    """Whether nothing but the folder of a run says what to train."""
+    return request.resume and request.data is None and request.recipe is None
 
 
 def recipe_to_resume(folder: str | Path | None) -> Recipe:

@@ -22,6 +22,15 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass download eurosat": "into data/eurosat",
         "epass download stl10 --to /datasets": "into /datasets/stl10",
     },
+    "export": {
+        "epass export runs/photos-simmatch-0 --out flowers": "a folder to hand over",
+        "epass export runs/photos-simmatch-0 --any-size": "scaling is inside, too",
+        "epass export runs/photos-simmatch-0 --formats onnx": "one file and its card",
+    },
+    "label": {
+        "epass label photos/ suggested.csv": "after you filled it in",
+        "epass label photos/ export.json": "from Label Studio",
+    },
     "predict": {
         "epass predict runs/photos-simmatch-0 new/": "one class each",
         "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",
@@ -31,6 +40,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass report runs/a runs/b --out both.html": "two runs, one page",
         "epass report runs/a --card model-card.md": "to put beside a model",
         "epass report runs/a runs/b --figures paper/": "to put into a paper",
+    },
+    "suggest": {
+        "epass suggest photos/ --n 12": "the first to label",
+        "epass suggest runs/photos-simmatch-0 --n 12": "what a run is unsure of",
+        "epass suggest photos/ --out tasks.json": "for Label Studio",
     },
 }
 

@@ -90,27 +90,22 @@ def keep(found: Guard, experiment: Experiment, other: Experiment, home: RunFolde
     """Write what was found into the results of the run, whose model becomes labels only where that is better."""
     results = load_run(home.path).results
     assert results is not None
-    test, tested = experiment.split.test, {}
-    if len(test):
-        tested = score(predict(answering_network(other), test, other.dataset, other.device), test.labels)
+    split = experiment.split
+    tested = score(predict(answering_network(other), split.test, other.dataset, other.device), split.test.labels)
     told = {"method": found.method, "labels_only": found.labels_only, "gap": found.gap}
     entry: dict[str, Any] = {
         "kept": KEPT_LABELS_ONLY if found.keeps_labels_only else "method",
         "basis": found.basis,
         "labels": found.labels,
         **{name: estimate._asdict() for name, estimate in told.items() if estimate is not None},
-        **({"test": {"method": results["last"], "labels_only": tested}} if tested else {}),
+        "test": {"method": results["last"], "labels_only": tested},
         "seconds": round(seconds, 3),
     }
     with home.hold():
         if not found.keeps_labels_only:
             home.write_json("results.json", results | {"guard": entry})
             return
-        row: dict[str, Any] = {
-            "step": other.plan.steps,
-            "seconds": results["seconds"],
-            "test_error": tested.get("error"),
-        }
+        row: dict[str, Any] = {"step": other.plan.steps, "seconds": results["seconds"], "test_error": tested["error"]}
         if found.labels_only is not None and found.basis == "validation":
             row["valid_error"] = found.labels_only.value
         finish(other, home, [row], {"guard": entry})

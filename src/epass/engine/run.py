@@ -22,6 +22,7 @@ from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
 from ..runs import METRICS, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs.exported import FORMAT
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
 from ..training.sharing import share_start
@@ -320,6 +321,7 @@ def finish(
     home.write_json(
         "model.json",
         {
+            "format": FORMAT,
             "classes": experiment.split.classes,
             **facts,
             "net": dict(recipe.net),
@@ -331,8 +333,7 @@ def finish(
     )
     rows, steps = rows or home.metrics(), experiment.plan.steps
     if seen is None:
-        results = untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"])
-        home.write_json("results.json", results | dict(beside or {}))
+        home.write_json("results.json", untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"]))
         return
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)

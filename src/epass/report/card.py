@@ -37,8 +37,8 @@ def write_card(path: str | Path, run: Run, *, title: str) -> Path:
     return target
 
 
-def render_card(run: Run, title: str) -> str:
-    """The card as text."""
+def render_card(run: Run, title: str, loading: str = "") -> str:
+    """The card as text; `loading` says how the model is loaded, where that is not by its run."""
     command = printable(str(run.environment.get("command") or "not recorded")).replace("`", "'")
     run = replace(
         run,
@@ -62,13 +62,13 @@ def render_card(run: Run, title: str) -> str:
         "Error of every class": _classes(predictions, class_names(run)),
         "Limits": _bullets(_limits(run, results, predictions)),
         "Environment": _bullets(f"{key}: {run.environment.get(key) or 'not recorded'}" for key in VERSIONS),
-        "Load it": _loading(run, model),
+        "Load it": loading or _loading(run, model),
     }
     introduction = (
         f"{kind}: it takes {size} and answers with one of "
         f"{_count(len(model['classes']), 'class')}: {names}. "
         f"The network is {recipe['net']['name']}, trained by {group_runs([run])[0].label}. This card was written by "
-        f"`epass report` from the files of the run."
+        f"`epass {'export' if loading else 'report'}` from the files of the run."
     )
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
     return f"# {_harmless(title)}\n\n{introduction}\n\n{body}\n"

@@ -13,8 +13,6 @@ def guard_sentences(results: Mapping[str, Any] | None) -> list[str]:
     found = (results or {}).get("guard")
     if found is None:
         return []
-    if "test" not in found:  # the run has none
-        return [_answer(found)]
     test = {side: found["test"][side]["error"] for side in ("method", "labels_only")}
     tested = (
         f"On the test images, which decide nothing here, {_percent(test['method'])} are wrong with the unlabeled "

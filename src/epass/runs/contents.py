@@ -62,18 +62,7 @@ ENVIRONMENT: Mapping[str, Rule] = {
     "seed?": _whole,
     **dict.fromkeys(("command?", "device?", "torch?", "commit?"), _or_nothing(_text)),
 }
-UNTESTED: Mapping[str, Rule] = {
-    "steps": _whole,
-    "seconds": _number,
-    "labels?": _whole,
-    "images?": _whole,
-    "guard?": _table,
-    **dict.fromkeys(("guard.kept", "guard.basis"), _text),
-    "guard.labels": _whole,
-    **dict.fromkeys(("guard.method?", "guard.labels_only?", "guard.gap?"), _table),
-    **{f"guard.{part}.value": _fraction for part in ("method", "labels_only")},
-    **dict.fromkeys(("guard.gap.value", "guard.gap.low", "guard.gap.high"), _number),
-}
+UNTESTED: Mapping[str, Rule] = {"steps": _whole, "seconds": _number, "labels?": _whole, "images?": _whole}
 RESULTS: Mapping[str, Rule] = {
     **UNTESTED,
     "last": _table,
@@ -85,6 +74,12 @@ RESULTS: Mapping[str, Rule] = {
     "validation_selected.step": _whole,
     "validation_selected.error": _fraction,
     "validation_selected.images": _whole,
+    "guard?": _table,
+    **dict.fromkeys(("guard.kept", "guard.basis"), _text),
+    "guard.labels": _whole,
+    **dict.fromkeys(("guard.method?", "guard.labels_only?", "guard.gap?"), _table),
+    **{f"guard.{part}.value": _fraction for part in ("method", "labels_only")},
+    **dict.fromkeys(("guard.gap.value", "guard.gap.low", "guard.gap.high"), _number),
     "guard.test": _table,
     **dict.fromkeys(("guard.test.method", "guard.test.labels_only"), _table),
     **dict.fromkeys(("guard.test.method.error", "guard.test.labels_only.error"), _fraction),
@@ -95,7 +90,9 @@ MODEL: Mapping[str, Rule] = {
     **dict.fromkeys(("mean", "std"), _numbers),
     **dict.fromkeys(("net", "method"), _table),
     **dict.fromkeys(("projector?", "wrapper?", "features?", "calibration?"), _or_nothing(_table)),
-    **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net"), _text),
+    **dict.fromkeys(("provenance?", "export?"), _or_nothing(_table)),
+    **dict.fromkeys(("net.name", "method.name", "wrapper.name", "features.net", "export.input"), _text),
+    "provenance.data?": _table,
 }
 IMAGES: Mapping[str, Rule] = dict.fromkeys(("channels", "height", "width"), _positive)
 VECTORS: Mapping[str, Rule] = {"numbers": _positive}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .contents import check_environment, check_model, check_recipe, check_results
-from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
+from .exported import check_format
+from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, PRETRAINED, RECIPE, RESULTS, RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +122,11 @@ def _read_json(path: Path, check: Callable[[dict[str, Any]], None]) -> dict[str,
         value = parse_json(data)
         if not isinstance(value, dict):
             raise ValueError("it holds no JSON object")
+        if path.name == MODEL:
+            check_format(value, path)
         check(value)
+    except InputError:
+        raise
     except ValueError as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem
     return value
@@ -164,3 +169,8 @@ def _answers(logits: Any, labels: Any) -> Predictions:
     if not (np.abs(logits) <= limit).all():  # NaN is not
         raise ValueError("some logits are not finite")
     return Predictions(logits.astype(np.float32, copy=False), labels.astype(np.int64, copy=False))
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether it is the folder of a run that has learned classes, to go on from."""
+    return folder.is_dir() and (folder / MODEL).is_file() and not (folder / PRETRAINED).exists()

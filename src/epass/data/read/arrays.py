@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-import zipfile
-import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -18,21 +14,14 @@ import torch
 
 from ...augment import reflect_padding
 from ...errors import InputError, shortened
-from ...untrusted import check_growth
 from ..dataset import Dataset, channel_statistics
 from ..images import Images
-from .conversion import Array, as_array, as_labels, as_paths, as_pixels
+from .array_files import Array, missing_array, read_npz
+from .conversion import as_array, as_labels, as_paths, as_pixels
 from .listing import Listing, Place, number, number_classes
 from .pixels import read_listing
 
 Values = Array | Sequence[Any]
-_ABSURD = (
-    MemoryError,
-    OverflowError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-)  # what NumPy raises on headers that nobody wrote
 _IMAGES = ("train_images", "test_images")
 _KEYS = {*_IMAGES, "train_labels", "test_labels"}
 
@@ -173,40 +162,6 @@ def open_npz(
     except InputError as error:
         raise InputError(f"In '{path}': {error}") from None
     return replace(made, unused=tuple(sorted(arrays.keys() - _KEYS)))
-
-
-def read_npz(path: Path, keys: Collection[str]) -> dict[str, Array]:
-    """The arrays of the file that matter here, and every other key with nothing, so that an error can list them."""
-    with reading(path, "no .npz archive: save it again with numpy.savez"), path.open("rb") as stream:
-        check_growth(path)
-        # Unpickling runs code from the file, so object arrays are refused.
-        file = np.load(stream, allow_pickle=False)
-        if isinstance(file, np.lib.npyio.NpzFile):
-            arrays = {key: file[key] if key in keys else np.empty(0) for key in file.files}
-            if all(isinstance(array, np.ndarray) for array in arrays.values()):  # NumPy gives other files as bytes
-                return arrays
-            raise ValueError("it holds what is no array")
-    raise InputError(f"'{path}' holds a single array instead of several: save them with numpy.savez.")
-
-
-@contextmanager
-def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Say in one sentence why NumPy cannot read a file, which is damaged or is `otherwise`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, *_ABSURD) as error:
-        reason = f"it is damaged or {otherwise}"
-        if "Object arrays" in str(error):
-            reason = "it holds Python objects, which are never loaded: save plain numeric arrays with numpy.savez"
-        raise InputError(f"'{path}' cannot be read because {reason}.") from error
-
-
-def missing_array(path: Path, key: str, arrays: Mapping[str, Array]) -> InputError:
-    """The error for a file without an array that is needed."""
-    found = ", ".join(sorted(arrays)) or "nothing"
-    return InputError(f"'{path}' has no array called '{key}': it holds {found}.")
 
 
 def _numbered(labels: Sequence[int], name: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError, shortened
+from .array_files import Array
 from .resize import resize
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _ROUNDING = 1e-3  # beyond its end, by which scaling may have moved a level
 _HALF = 128  # of images from 0 to 255, some pixel is brighter than this
 _CHUNK = 1024  # images at a time: copies of all of them as large numbers may not fit into memory

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ...errors import InputError
 from .image_limits import ROOM, prepare
-from .resize import central_square
+from .square import central_square
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL.Image import Image
+
+    Pixels = NDArray[np.uint8]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
 DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
@@ -51,13 +52,13 @@ class Packed:
 
 def decode_all(
     images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: ProgressCallback | None = None
-) -> tuple[Tensor, dict[int, str]]:
+) -> tuple[Pixels, dict[int, str]]:
     """Images with their positions as uint8 (count, 3, image_size, image_size), and why some cannot be read.
 
     They are decoded by a few threads. `images` is asked for the next one only when a thread will soon be free, so that
     it may read them one by one. The rows of images that cannot be read hold anything.
     """
-    pixels = torch.empty(count, 3, image_size, image_size, dtype=torch.uint8)
+    pixels = np.empty((count, 3, image_size, image_size), np.uint8)
     reasons: dict[int, str] = {}
     with _silent(), closing(_in_threads(images, image_size)) as decoding:
         for done, (position, source, image) in enumerate(decoding, 1):
@@ -72,9 +73,9 @@ def decode_all(
 
 def decode_readable(
     images: Iterable[tuple[int, Path | Packed]], image_size: int
-) -> tuple[dict[int, Tensor], dict[int, str]]:
+) -> tuple[dict[int, Pixels], dict[int, str]]:
     """The images that can be read, as uint8 (3, image_size, image_size), and why the others cannot, by position."""
-    readable: dict[int, Tensor] = {}
+    readable: dict[int, Pixels] = {}
     reasons: dict[int, str] = {}
     with _silent(), closing(_in_threads(images, image_size)) as decoding:
         for position, source, image in decoding:
@@ -97,10 +98,10 @@ def _silent() -> warnings.catch_warnings[None]:
 
 def _in_threads(
     images: Iterable[tuple[int, Path | Packed]], image_size: int
-) -> Generator[tuple[int, Path | Packed, Future[Tensor]]]:
+) -> Generator[tuple[int, Path | Packed, Future[Pixels]]]:
     """Images on their way through `decode`, in their order; Pillow lets other threads run while it decodes."""
     threads = min(8, os.cpu_count() or 1)  # more than a few only wait for each other
-    waiting: deque[tuple[int, Path | Packed, Future[Tensor]]] = deque()
+    waiting: deque[tuple[int, Path | Packed, Future[Pixels]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for position, image in images:
             if len(waiting) == 4 * threads:
@@ -110,7 +111,7 @@ def _in_threads(
             yield waiting.popleft()
 
 
-def decode(source: Path | Packed, image_size: int) -> Tensor:
+def decode(source: Path | Packed, image_size: int) -> Pixels:
     """The central square of an encoded image, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
     from PIL import Image
 
@@ -126,7 +127,7 @@ def decode(source: Path | Packed, image_size: int) -> Tensor:
         raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
 
 
-def to_square(image: Image, image_size: int) -> Tensor:
+def to_square(image: Image, image_size: int) -> Pixels:
     """The central square of an open image as uint8 (3, S, S)."""
     from PIL import Image as Pillow
 
@@ -134,7 +135,14 @@ def to_square(image: Image, image_size: int) -> Tensor:
     top, left, side = central_square(upright.height, upright.width)
     box = (left, top, left + side, top + side)
     square = _to_rgb(upright).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
-    return torch.from_numpy(np.array(square).transpose(2, 0, 1))
+    return np.array(square).transpose(2, 0, 1)
+
+
+def to_gray(pixels: Pixels) -> Pixels:
+    """RGB images (N, 3, H, W) as Pillow's gray (N, 1, H, W)."""
+    red, green, blue = (pixels[:, channel].astype(np.int32) for channel in range(3))
+    levels: Pixels = ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).astype(np.uint8)
+    return levels[:, None]
 
 
 def _upright(image: Image) -> Image:

@@ -95,7 +95,7 @@ def serve() -> None:
     for line in requests:
         path, image_size = json.loads(line)
         try:
-            pixels = decode(Path(path), image_size).numpy().tobytes()
+            pixels = decode(Path(path), image_size).tobytes()
             answers.write(LENGTH.pack(0) + pixels)
         except InputError as problem:
             message = str(problem).encode(errors="replace")

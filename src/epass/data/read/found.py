@@ -9,26 +9,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..images import Images, ImageSource
 from .archives import is_archive, list_archived, read_members
-from .channels import with_channels
-from .decode import ProgressCallback, decode_readable
+from .decode import ProgressCallback, decode_readable, to_gray
 from .folder import EXTENSIONS, Problem, named, walk
 from .listing import Place, Read, from_disk, name_inside, nothing_at
-from .resize import check_image_size
+from .square import check_image_size
 from .tables import is_table, list_named
 
 
 class Chunk(NamedTuple):
-    """Some of the images, decoded."""
+    """Some of the images, decoded; or vectors."""
 
     positions: list[int]  # of the images among the names, ascending
-    images: ImageSource  # without labels
+    images: NDArray[Any]  # uint8 (n, C, H, W), or vectors (n, D)
     unreadable: dict[int, str]  # position and reason
 
 
@@ -62,10 +61,10 @@ class FoundImages:
             if start + rows >= len(self.files):
                 reasons |= {len(self.files) + number: reason for number, reason in enumerate(self.problems)}
             positions = sorted(readable)
-            nothing = torch.empty(0, 3, image_size, image_size, dtype=torch.uint8)
-            pixels = torch.stack([readable[position] for position in positions]) if positions else nothing
-            labels = torch.full((len(positions),), -1)
-            yield Chunk(positions, Images(with_channels(pixels, channels), labels), dict(sorted(reasons.items())))
+            pixels = np.empty((len(positions), 3, image_size, image_size), np.uint8)
+            for row, position in enumerate(positions):
+                pixels[row] = readable[position]
+            yield Chunk(positions, pixels if channels == 3 else to_gray(pixels), dict(sorted(reasons.items())))
             if progress is not None:
                 progress(min(start + rows, len(self.files)), len(self.files))
 

@@ -16,7 +16,7 @@ from ..images import Images, ImageSource, concatenate
 from .decode import FORMATS, Packed, ProgressCallback, decode, to_square
 from .image_limits import check_pixels
 from .listing import ROLES, check_number, number, number_classes, taken_for
-from .resize import check_image_size
+from .square import check_image_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -90,14 +90,14 @@ def from_huggingface(
 
 def _pixels(image: Image | Mapping[str, Any], where: str, image_size: int) -> Tensor:
     if isinstance(image, Mapping) and image.get("bytes"):
-        return decode(Packed(where, image["bytes"]), image_size)
+        return torch.from_numpy(decode(Packed(where, image["bytes"]), image_size))
     if isinstance(image, Mapping) or not hasattr(image, "convert"):
         raise InputError(f"The image {where} is a {type(image).__name__}: cast the column to datasets.Image().")
     try:
         if getattr(image, "format", None) not in (None, "MPO", *FORMATS):
             raise ValueError(f"{image.format} files are not decoded")
         check_pixels(image)
-        return to_square(image, image_size)
+        return torch.from_numpy(to_square(image, image_size))
     except Exception as error:
         raise InputError(f"The image {where} cannot be used ({error}): remove it.") from error
 

@@ -19,7 +19,7 @@ from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
 from .decode import ADVICE, ProgressCallback, decode_all, decode_readable
 from .listing import Listing, Place, cannot_be_used, from_disk, name_inside
-from .resize import check_image_size
+from .square import check_image_size
 
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
 _ROWS = 512  # images at a time, where they are not all in memory
@@ -47,7 +47,8 @@ def read_listing(
     if pixels is not None and notice is not None:
         notice(f"Read {len(pixels):,} images from the cache in {time.perf_counter() - started:.1f} s.")
     elif decoded:
-        pixels, reasons = decode_all(listing.read(listing.files), len(listing.files), size, progress)
+        found, reasons = decode_all(listing.read(listing.files), len(listing.files), size, progress)
+        pixels = torch.from_numpy(found)
     elif pixels is None and skip_unreadable and not known:
         reasons = _damaged(listing, range(len(listing.files)), size, progress)
     if skip_unreadable and not known and (reasons or streams):

@@ -51,7 +51,7 @@ class Files:
         return 3, self.image_size, self.image_size
 
     def read(self, position: int) -> Tensor:
-        return decode(self.paths[position], self.image_size)
+        return torch.from_numpy(decode(self.paths[position], self.image_size))
 
 
 class Mapped:

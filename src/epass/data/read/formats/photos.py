@@ -16,7 +16,7 @@ from ...stream.disk import Files, Streaming, is_streamed, stream
 from ..decode import ProgressCallback, decode_all
 from ..folder import Problem, list_classes, named, walk
 from ..listing import cannot_be_used
-from ..resize import SMALLEST, check_image_size
+from ..square import SMALLEST, check_image_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -71,10 +71,10 @@ def open_photos(
         parts = stream(Files(paths, image_size), train.labels, test.labels)
     else:
         _check_memory(name, len(paths), image_size, _memory())
-        pixels, reasons = decode_all(enumerate(paths), len(paths), image_size, progress)
+        found, reasons = decode_all(enumerate(paths), len(paths), image_size, progress)
         if reasons:
             raise cannot_be_used([(str(paths[place]), reasons[place]) for place in sorted(reasons)], Path(), name)
-        split = len(train.paths)
+        pixels, split = torch.from_numpy(found), len(train.paths)
         parts = Images(pixels[:split], torch.tensor(train.labels)), Images(pixels[split:], torch.tensor(test.labels))
     return Dataset(
         name=name,
