@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "loggers": {"training.loop"},
     "reproduce": {"evaluation", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},
-    "estimator": {"app", "engine", "extensions", "recipe", "runs"},
+    "estimator": {"app", "engine", "evaluation.calibrated", "extensions", "recipe", "runs"},
     "app": EDGE
     | {"checking", "data", "evaluation", "features", "methods", "networks", "parts", "reproduce", "training"},
     "cli": {"app", "machine"},

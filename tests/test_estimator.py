@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import epass.estimator
 from epass import InputError, SemiSupervisedClassifier, load_run, predict, read_recipe, train
 from epass.app.arrays import recipe_for
-from epass.app.request import Request
+from epass.app.request import Request, starting_recipe
 
 SMALL = {"plan.labeled_batch": 16, "plan.unlabeled_ratio": 2}
 BODY = {**SMALL, "net.hidden": 16}
@@ -186,6 +186,9 @@ def test_images_are_levels_or_shares() -> None:
     assert np.array_equal(expected, shares.predict_proba(images[:, None] / 255))
     assert np.array_equal(expected, levels.predict_proba(images.astype(np.int64)))
     assert not hasattr(levels, "n_features_in_")
+    scaled = small(settings={**PIXELS, "data.image_size": 16}).fit(images, labels)
+    assert scaled.predict(images).shape == (10,)
+    assert json.loads(scaled.__getstate__()["_files"]["model.json"])["height"] == 16
     colored = small(settings=PIXELS).fit(np.stack([images] * 3, axis=3), labels)
     assert np.allclose(colored.predict_proba(images[:2]), colored.predict_proba(np.stack([images[:2]] * 3, axis=3)))
 
@@ -219,8 +222,12 @@ def test_photos_are_learned_from_features(tmp_path: Path) -> None:
     assert recipe_for(Request(features="none"), large).features is None
     assert recipe_for(Request(net="small"), large).features is None
     assert recipe_for(Request(), tiny).features is None
+    assert "image_size" not in recipe_for(Request(), tiny).data  # arrays keep theirs
     Image.fromarray(large[0]).save(tmp_path / "one.png")
-    assert recipe_for(Request(), np.array([str(tmp_path / "one.png")])).features is not None
+    files = np.array([str(tmp_path / "one.png")])
+    assert recipe_for(Request(), files).features is not None
+    stored = starting_recipe(Request(tmp_path, features="none", device="cpu"))
+    assert recipe_for(Request(features="none", device="cpu"), files).data["image_size"] == stored.data["image_size"]
 
 
 # What is kept

@@ -25,6 +25,7 @@ from .app.events import Caution, Progress, Result, Work
 from .app.flags import DEFAULT_METHOD
 from .app.request import Request
 from .errors import InputError
+from .evaluation.calibrated import Calibration
 from .extensions import check_trusted
 from .files import write_atomically
 from .recipe import toml_value
@@ -139,10 +140,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self)
         net, model = self._network
         logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device)
-        scaled = logits.astype(np.float64) / (model.get("calibration") or {}).get("temperature", 1.0)
-        shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        probs: NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
-        return probs
+        return Calibration.from_json(model.get("calibration")).probabilities(logits)
 
     def predict(self, X: Any) -> Array:
         """(N,) the likeliest class of each row; those of a folder are in the order of their names."""

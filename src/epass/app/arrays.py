@@ -13,9 +13,20 @@ from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder
 from .events import Caution, Event, Plan, Result, work
 from .features import embedded
+from .pixels import fitted
 from .plan import plan_facts
 from .predict import check_width
-from .request import Request, compose, fitting, learns_from_features, method_with_recipe, starting_recipe, trusting
+from .request import (
+    PHOTO_SIDE,
+    Request,
+    compose,
+    fitting,
+    for_features,
+    learns_from_features,
+    method_with_recipe,
+    starting_recipe,
+    trusting,
+)
 from .train import follow
 
 if TYPE_CHECKING:
@@ -24,8 +35,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..data import Dataset, ImageSource
-
-ONLY_LABELS = "supervised"  # the method that looks at nothing else
 
 
 @work
@@ -43,6 +52,7 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     """
     from ..data import open_dataset
     from ..engine.build import build, check_recipe, reading_settings, split_for
+    from ..engine.guard import LABELS_ONLY, without_unlabeled
     from ..engine.infer import answering_network, predict
     from ..machine.device import choose_device
 
@@ -59,15 +69,15 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=request.reading)
         dataset = replace(dataset, test=None, test_names=())
     else:
-        dataset = make_dataset(recipe, request, examples, labels, classes)
+        dataset = make_dataset(recipe, examples, labels, classes)
     dataset = yield from embedded(recipe, dataset, place, request.stop)
     split = split_for(recipe, dataset)
     if uses_unlabeled(recipe) and not set(split.positions.unlabeled) - set(split.positions.labeled):
         yield Caution(
             f"Every example has a label, and '{recipe.method['name']}' is for those that have none: training on the "
-            f"labels alone ('{ONLY_LABELS}')."
+            f"labels alone ('{LABELS_ONLY}')."
         )
-        recipe = replace(recipe, method={"name": ONLY_LABELS}, projector=None, wrapper=None)
+        recipe = without_unlabeled(recipe)
     with fitting(recipe.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
         experiment = build(recipe, place, dataset, split)
         yield Plan("Plan", plan_facts(experiment, home.path))
@@ -87,27 +97,27 @@ def recipe_for(request: Request, examples: NDArray[Any]) -> Recipe:
     paths, method = paths_in(examples), method_with_recipe(request)
     if paths is None and examples.ndim == 2:
         return read_recipe(f"vectors-{method}").with_settings({"data.name": "vectors"})
+    if paths is not None:
+        side = typical_side(Listing("", Path(), [], [*paths], [])) or 0
+    else:
+        side = sorted(examples.shape[1:])[-2]  # of three numbers the smallest one counts the channels
+    if learns_from_features(request, lambda: side):
+        recipe = for_features(read_recipe(f"photos-{method}"), request.features)
+    else:
+        recipe = read_recipe(f"folder-{method}")
+        recipe = recipe if paths is not None else recipe.with_settings({"data.image_size": None})  # arrays have theirs
+        recipe = fitted(request, recipe, side if paths is not None and side >= PHOTO_SIDE else None)
+    return recipe.with_settings({"data.name": "images"})
 
-    def side() -> int | None:
-        if paths is not None:
-            return typical_side(Listing("", Path(), [], [*paths], []))
-        return int(sorted(examples.shape[1:])[-2])  # of three numbers the smallest one counts the channels
 
-    family = "photos" if learns_from_features(request, side) else "folder"
-    return read_recipe(f"{family}-{method}").with_settings({"data.name": "images"})
-
-
-def make_dataset(
-    recipe: Recipe, request: Request, examples: NDArray[Any], labels: Sequence[int], classes: Sequence[str]
-) -> Dataset:
-    """The examples as a data set; arrays keep their size unless it is said, or a network of others decides."""
+def make_dataset(recipe: Recipe, examples: NDArray[Any], labels: Sequence[int], classes: Sequence[str]) -> Dataset:
+    """The examples as a data set."""
     from ..data import from_arrays, from_vectors
 
     name, size = recipe.data["name"], recipe.data.get("image_size")
     if paths_in(examples) is None and examples.ndim == 2:
         return from_vectors(examples, [*labels], name=name, classes=classes)
-    asked = paths_in(examples) is not None or recipe.features is not None or request.image_size is not None
-    return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size if asked else None)
+    return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size)
 
 
 def paths_in(examples: Any) -> list[Path] | None:
