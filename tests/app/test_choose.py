@@ -54,13 +54,14 @@ def test_the_labels_of_the_first_seed_choose(monkeypatch: pytest.MonkeyPatch) ->
     assert names == {"labels only", "SimMatch", "logistic regression", "nearest neighbors", "label spreading"}
     choice = result.values["choice"]
     assert choice["run"] == "simmatch-0"
+    assert result.following == "epass predict out/simmatch-0 PHOTOS"
     assert set(choice["left_out"]) == {f"{name}-0" for name in ("supervised", "simmatch", *BASELINES)}
     assert choice["left_out"]["simmatch-0"]["labels"] == 12
     assert json.loads(Path("out/comparison.json").read_text())["choice"] == choice
     told = section(events)
     assert told.startswith(
-        "Chosen by 12 labels left out in turn: SimMatch, the way of epass train, for no other one is better by more "
-        "than luck. It misses "
+        "Chosen by 12 labels left out in turn: SimMatch, the method that epass train takes by default: no other way is "
+        "better by more than luck. It misses "
     )
     assert "its test error, which decided nothing, is " in told
 

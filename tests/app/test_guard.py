@@ -166,3 +166,19 @@ def test_a_budget_for_vectors_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> 
     plan = next(event for event in events if isinstance(event, Plan))
     assert plan.facts["steps"].startswith("400, ")
     assert plan.facts["budget"] == "60 min at most: 400 steps take less, and on vectors more teach nothing"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("kept", 3), ("labels", -1), ("test", {}), ("gap", {"value": "?"}), ("method", [])]
+)
+def test_a_guard_that_no_run_writes_is_refused(key: str, value: Any) -> None:
+    trained(guard=False, steps=1)
+    path = Path("run/results.json")
+    sides = {"method": {"error": 0.5}, "labels_only": {"error": 0.5}}
+    sound = {"kept": "method", "basis": "nothing", "labels": 12, "test": sides}
+    results = json.loads(path.read_text())
+    path.write_text(json.dumps(results | {"guard": sound}))
+    assert guard_sentences(load_run("run").results)
+    path.write_text(json.dumps(results | {"guard": sound | {key: value}}))
+    with pytest.raises(InputError, match=r"results\.json' is damaged: it"):
+        load_run("run")

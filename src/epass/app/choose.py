@@ -97,7 +97,7 @@ def elect(election: Election, runs: Sequence[Run], stop: Stop) -> Generator[Even
     if clear:
         reason = f"which is better than {names[chosen if usual is None else usual]} by more than luck"
     elif usual is not None:
-        reason = "the way of epass train, for no other one is better by more than luck"
+        reason = "the method that epass train takes by default: no other way is better by more than luck"
     yield Section(
         f"Chosen by {counted(errors[chosen].labels, 'label')} left out in turn: {names[chosen]}, {reason}. It misses "
         f"{percent(errors[chosen].value, 1)} of them (95 % interval {ranges[chosen]}); its test error, which decided "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from ..errors import InputError
 from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
-from ..runs import SPLIT, Run, RunFolder
+from ..runs import SPLIT, WEIGHTS, Run, RunFolder
 from .budget import budget_facts, enough_steps, limited, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .choose import cost_of, elect, election_of
 from .contenders import Contender, parse_contenders, recipes_for
@@ -148,8 +149,10 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     record = comparison_record(runs, title=title, missing=missing) | ({"choice": choice} if choice else {})
     if choice:
         write_record(out / FILES["record"], record)
+    usable = bool(choice) and (out / choice["run"] / WEIGHTS).is_file()  # baselines leave no network
     yield Result(
         values=record,
+        following=shlex.join(["epass", "predict", str(out / choice["run"]), "PHOTOS"]) if usable else "",
         files={name: out / file for name, file in FILES.items()} if runs else {},
         complaint=describe_failures(failed, len(jobs)) or left_out,
     )
