@@ -4,6 +4,7 @@ For every run of a comparison, by labels of two sources, on test images:
 
     cross-fitted   the run's own labels, answered by five models that were trained without them: 'epass calibrate RUN'
     held out       half of the test images calibrates, the other half is tested, and the other way round: --data
+    few held out   12 or 30 test images calibrate, all others are tested: means over a hundred draws
 
 A row says the calibration error (ECE) and the negative log-likelihood before and after, and the share of test images
 whose true class is in its set at 90 %, with the interval that holds this share in 95 of 100 cases if the promise is
@@ -37,7 +38,8 @@ from epass.evaluation.calibrated import fit_calibration, least_labels
 from epass.features import drained
 from epass.runs import RunFolder
 
-COVERAGE = 0.9
+COVERAGE, FEW, DRAWS = 0.9, (12, 30), 100
+KEYS = ("ece_before", "ece_after", "coverage")
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
@@ -64,9 +66,19 @@ def row_of(source: str, known: Arrays, test: Arrays) -> dict[str, object]:
         rank = math.ceil((len(known[1]) + 1) * COVERAGE - 1e-9)
         low, high = betabinom(len(test[1]), rank, len(known[1]) + 1 - rank).interval(0.95)
         row["coverage"] = round(float(sets[np.arange(len(sets)), test[1]].mean()), 4)
-        row |= {"low": round(low / len(sets), 4), "high": round(high / len(sets), 4)}
+        row |= {"low": round(float(low) / len(sets), 4), "high": round(float(high) / len(sets), 4)}
         row["set_size"] = round(float(sets.sum(1).mean()), 3)
     return row
+
+
+def few(count: int, logits: np.ndarray, labels: np.ndarray) -> dict[str, object]:
+    """The mean row of some draws of so many calibration labels."""
+    random, rows = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        known, tested = np.split(random.permutation(len(labels)), [count])
+        rows.append(row_of("few held out", (logits[known], labels[known]), (logits[tested], labels[tested])))
+    same = {name: value for name, value in rows[0].items() if isinstance(value, str | int)}
+    return same | {key: round(mean(float(str(row[key])) for row in rows), 5) for key in rows[0] if key not in same}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,7 +102,8 @@ def main(arguments: list[str] | None = None) -> int:
         for half in (0, 1):
             known, tested = ((logits[part::2], labels[part::2]) for part in (half, 1 - half))
             rows.append(facts | row_of("held out", known, tested))
-        print(*(f"{key}={value}" for key, value in rows[-3].items()), flush=True)
+        rows += [facts | few(count, logits, labels) for count in FEW]
+        print(*(f"{key}={value}" for key, value in rows[-5].items()), flush=True)
     if not rows:
         print("No such run there.", file=sys.stderr)
         return 2
@@ -98,15 +111,13 @@ def main(arguments: list[str] | None = None) -> int:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    for labels, source in dict.fromkeys((row["labels"], row["source"]) for row in rows):
-        same = [row for row in rows if (row["labels"], row["source"]) == (labels, source)]
-        before, after, covered = (
-            mean(float(str(row[key])) for row in same) for key in ("ece_before", "ece_after", "coverage")
-        )
+    for group in dict.fromkeys((row["labels"], row["source"], row["calibrated_by"]) for row in rows):
+        same = [row for row in rows if (row["labels"], row["source"], row["calibrated_by"]) == group]
+        before, after, covered = (mean(float(str(row[key])) for row in same) for key in KEYS)
         inside = sum(float(str(row["low"])) <= float(str(row["coverage"])) <= float(str(row["high"])) for row in same)
         print(
-            f"{labels} labels, {source}: ECE {100 * before:.1f} % before, {100 * after:.1f} % after; coverage "
-            f"{100 * covered:.1f} %, in {inside} of {len(same)} cases inside its interval"
+            f"{group[0]} labels, {group[1]}, by {group[2]}: ECE {100 * before:.1f} %, then {100 * after:.1f} %; "
+            f"coverage {100 * covered:.1f} %, in {inside} of {len(same)} cases inside its interval"
         )
     return 0
 

@@ -125,9 +125,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     side, others = test.shape[1], {}
     for name in options.others:
-        dataset = open_dataset(name, image_size=side)
+        dataset = open_dataset(name)
         source = dataset.test or dataset.train
-        pixels = with_channels(source.take(torch.linspace(0, len(source) - 1, OTHERS).long()), 3)
+        chosen = with_channels(source.take(torch.linspace(0, len(source) - 1, OTHERS).long()), 3).float()
+        pixels = F.interpolate(chosen, (side, side), mode="bilinear").round().byte()
         others[Path(name).stem] = features(Images(pixels, torch.full((OTHERS,), -1)))
     frozen, rows = features(test), []
     for run in runs:
