@@ -66,7 +66,7 @@ def scaled(images: Tensor, side: int) -> Tensor:
     the answers of a network then move by several hundredths.
     """
     height, width = images.shape[2], images.shape[3]
-    shorter = torch.sym_min(height, width)
+    shorter = torch.sym_min(height, width)  # type: ignore[no-untyped-call]
     across = _shares(width, (width - shorter) // 2, shorter, side)
     down = _shares(height, (height - shorter) // 2, shorter, side)
     rows = torch.floor(images.float() @ across.T + 0.5)
