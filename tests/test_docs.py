@@ -43,12 +43,11 @@ from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.app import app as command_line
 from epass.engine.build import check_recipe, data_schema
-from epass.engine.models import start_settings
+from epass.engine.models import network_schema, start_settings
 from epass.evaluation import SCORES
 from epass.evaluation.bootstrap import paired_interval
 from epass.features import make_extractor
 from epass.methods import PRETRAINING, WRAPPERS
-from epass.networks import start_from
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.recipes import recipe_families
 from epass.runs.folder import FILES, PRETRAINED
@@ -406,13 +405,13 @@ def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None
 @pytest.mark.parametrize("name", ["data", "features", "augment", "start", "net", "projector", "plan"])
 def test_the_recipe_page_lists_every_key(name: str) -> None:
     projector = {"out_dim": inspect.signature(ProjectorEnsemble).parameters["out_dim"]} | arguments(ProjectorEnsemble)
-    networks = {key: value for net in NETWORKS.values() for key, value in arguments(net).items()}
+    networks = {key: value for net in NETWORKS for key, value in network_schema(net).items()}
     schema = {
         "data": data_schema(),
         "augment": arguments(make_policies),
         "features": arguments(make_extractor),
         "start": arguments(start_settings),
-        "net": {key: value for key, value in networks.items() if key != "in_channels"} | arguments(start_from),
+        "net": networks,
         "projector": projector,
         "plan": arguments(Plan),
     }[name]

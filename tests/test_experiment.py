@@ -575,10 +575,17 @@ def test_the_average_is_what_is_kept_not_the_student(finished: tuple[Experiment,
         assert parameter.requires_grad
 
 
-def test_predict_gives_the_same_in_pieces(finished: tuple[Experiment, Path], digits: Dataset) -> None:
+def test_predict_gives_the_same_in_pieces(
+    finished: tuple[Experiment, Path], digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment, _ = finished
     whole = predict(experiment.average, experiment.split.test, digits, CPU)
-    pieces = predict(experiment.average, experiment.split.test, digits, CPU, rows=100)
+    monkeypatch.setattr("epass.engine.infer.PIXELS", 100 * 8 * 8)  # of images of 8 pixels
+    sizes: list[int] = []
+    handle = experiment.average.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    pieces = predict(experiment.average, experiment.split.test, digits, CPU)
+    handle.remove()
+    assert max(sizes) == 100, "large images pass the network in smaller batches"
     assert whole.shape == (355, 10)
     assert torch.allclose(whole, pieces, atol=1e-5)
     assert not whole.requires_grad

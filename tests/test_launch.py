@@ -133,3 +133,8 @@ def test_a_process_whose_parent_is_gone_stops(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "getppid", lambda: 1)
     with pytest.raises(Terminated):
         stop()
+
+
+def test_who_has_met_the_others_does_not_meet_them_again(second: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "has_joined", lambda: True)
+    assert join_processes("cpu") == "cpu"

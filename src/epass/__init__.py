@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .engine.models import load_model
     from .engine.run import run
     from .errors import InputError
+    from .estimator import SemiSupervisedClassifier
     from .evaluation import score
     from .extensions import trust
     from .method import Batch, Method, Outcome, Problem, PseudoLabels, Views
@@ -48,6 +49,7 @@ __all__ = [
     "ProjectorEnsemble",
     "PseudoLabels",
     "Recipe",
+    "SemiSupervisedClassifier",
     "Views",
     "build",
     "calibrate",
@@ -87,6 +89,7 @@ _ROOMS = {
     "app.train": ("pretrain", "train"),
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "from_vectors", "open_dataset"),
     "errors": ("InputError",),
+    "estimator": ("SemiSupervisedClassifier",),
     "evaluation": ("score",),
     "extensions": ("trust",),
     "engine.build": ("build",),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epass.app.budget import Budget, misjudged, too_few
+from epass.app.budget import Budget, budget_facts, limited, misjudged, too_few
 from epass.app.train import Clock
 from epass.engine.timing import STEADY_SECONDS, is_steady
 
@@ -54,6 +54,19 @@ def test_the_present_pace_is_that_of_the_last_seconds(monkeypatch: pytest.Monkey
         now[0] += 10.0
         list(watched.tick(None))
     assert watched.recent_pace == 10.0
+
+
+def test_a_budget_is_a_limit_where_more_steps_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (limited(900, 400), limited(300, 400), limited(900, None)) == (400, 300, 900)
+    assert misjudged(10.0, 120.0, 400, 400) == ""
+    assert misjudged(10.0, 120.0, 300, 400) != ""
+    assert misjudged(200.0, 120.0, 400, 400) != ""
+    told = {"budget": "2 min at most: 400 steps take less, and on vectors more teach nothing"}
+    assert [budget_facts(400, 120.0, most) for most in (400, 500, None)] == [told, {}, {}]
+    assert budget_facts(400, None, 400) == {}
+    monkeypatch.setattr(Budget, "spent", 12.0)
+    assert Budget(120.0).better_steps(clock()) > 89
+    assert Budget(120.0, 89).better_steps(clock()) == 0
 
 
 def test_too_few_steps_are_told_with_what_to_do() -> None:

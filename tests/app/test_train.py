@@ -131,7 +131,7 @@ def test_no_label_teaches_so_none_can_leak(home: Path) -> None:
 
 def test_pretrain_takes_what_train_takes_except_what_makes_no_sense() -> None:
     both = {function: inspect.signature(function).parameters.keys() for function in (train, pretrain)}
-    assert both[train] - both[pretrain] == {"wrap", "start", "allow_leak"}
+    assert both[train] - both[pretrain] == {"wrap", "start", "allow_leak", "earlier", "guard", "fine_tune"}
     assert both[pretrain] <= both[train]
     assert next(iter(both[train])) == "data"
     with pytest.raises(TypeError, match="wrap"):

@@ -131,6 +131,14 @@ def test_at_least_one_image_is_tested_and_one_remains(holdout: float, counts: li
     assert min(split.label_counts) >= 1
 
 
+def test_without_a_share_every_label_is_trained_on_and_nothing_is_tested() -> None:
+    split = divide(dataset(MIXED), labels=None, seed=0, holdout=0.0)
+    assert positions(split.labeled) == [position for position, label in enumerate(MIXED) if label >= 0]
+    assert len(split.test) == 0
+    assert divide(dataset([0, 1, 2]), labels=None, seed=0, holdout=0.0).label_counts == (1, 1, 1)
+    assert len(divide(dataset([0, 1, 2], test=True), labels=None, seed=0, holdout=0.0).test) > 0
+
+
 def test_mistakes_in_dividing(refused) -> None:
     with refused("Class 'bee' has 1 labeled training image,", "label at least two or add a test set"):
         divide(dataset([0, 0, 1, 2, 2]), labels=None, seed=0)
@@ -140,7 +148,7 @@ def test_mistakes_in_dividing(refused) -> None:
         divide(dataset([0, 1], test=True), labels=None, seed=0)
     with refused("Class 'bee' has 2 labeled", "9 labels ask for 3", "at most 6"):
         divide(dataset([0] * 4 + [1] * 2 + [2] * 4, test=True), labels=9, seed=0)
-    for share in (0.0, 1.0, -0.1):
+    for share in (1.0, -0.1):
         with refused(f"held-out share {share:g}", "between 0 and 1"):
             divide(dataset(MIXED), labels=None, seed=0, holdout=share)
 

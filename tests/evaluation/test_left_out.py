@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from epass.errors import InputError
-from epass.evaluation.left_out import estimate_error, estimate_gap, mistakes
+from epass.evaluation.left_out import choose, estimate_error, estimate_gap, mistakes
 
 
 def missed(count: int, total: int) -> NDArray[np.bool_]:
@@ -56,3 +56,19 @@ def test_what_was_never_answered_is_no_mistake() -> None:
     assert mistakes(logits, np.array([0, 1, 1])).tolist() == [False, True]
     with pytest.raises(InputError, match="are not finite"):
         mistakes(np.array([[np.inf, 1.0]]), np.array([0]))
+    assert len(mistakes(np.full((2, 3), np.nan), np.array([0, 1]))) == 0
+
+
+def test_many_gaps_need_more_than_one() -> None:
+    alone, among = (estimate_gap(missed(5, 12), missed(0, 12), gaps) for gaps in (1, 25))
+    assert among.value == alone.value
+    assert among.low < 0 < alone.low
+
+
+def test_the_usual_is_chosen_unless_another_is_better_by_more_than_luck() -> None:
+    wrong = {"plain": missed(9, 30), "usual": missed(4, 30), "lucky": missed(2, 30)}
+    assert choose(wrong, "usual") == ("usual", False)
+    assert choose(wrong | {"good": missed(0, 30), "usual": missed(16, 30)}, "usual") == ("good", True)
+    assert choose(wrong, None) == ("lucky", False)
+    assert choose({"first": missed(2, 30)} | wrong, None) == ("first", False)
+    assert choose({"only": missed(2, 30)}, None) == ("only", False)

@@ -22,7 +22,7 @@ from epass.app.train import train
 from epass.data import from_arrays, side_of_photos
 from epass.engine.run import run
 from epass.errors import InputError
-from epass.networks import NETWORKS
+from epass.networks import NETWORKS, input_size
 from epass.recipe import Recipe, read_recipe
 
 SHORT: dict[str, Any] = {
@@ -121,6 +121,7 @@ def test_from_photos_to_a_model_that_names_them(tmp_path: Path) -> None:
 
 def test_a_first_answer_comes_as_soon_as_there_are_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epass.app.features.PATIENCE", -1.0)
+    monkeypatch.setattr("epass.app.features.BEAT", -1.0)
     folder = draw(tmp_path / "photos", 64)
     events = list(train(str(folder), out="run", **SHORT))
     views = [event for event in events if isinstance(event, Progress) and event.what == "view"]
@@ -129,6 +130,21 @@ def test_a_first_answer_comes_as_soon_as_there_are_features(tmp_path: Path, monk
     assert "First answer, by logistic regression on the 6 images with a label: " in said
     order = [type(event) for event in events]
     assert order.index(Notice) < order.index(Plan)
+
+
+def test_features_are_those_of_images_as_large_as_their_network_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Eye, "image_size", 20, raising=False)
+    monkeypatch.setattr("epass.networks.input_size", input_size.__wrapped__)
+    folder = draw(tmp_path / "photos", 64)
+    assert chosen(folder, features="eye").data["image_size"] == 20
+    done = embed(str(folder), net="eye", device="cpu").result()
+    assert done.following == f"epass train {folder} --features eye"
+    before = Eye.seen
+    settings = [text for text in SHORT["settings"] if "image_size" not in text]
+    train(str(folder), out="run", **SHORT | {"settings": settings}).result()
+    assert Eye.seen == before
 
 
 def test_embedding_ahead_of_time_is_all_that_training_needs(tmp_path: Path) -> None:

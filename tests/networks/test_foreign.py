@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from epass.errors import InputError
 from epass.features import make_extractor
 from epass.features.embed import IMAGENET_MEAN
-from epass.networks import find_network, make_network
+from epass.networks import find_network, input_size, make_network
 from epass.recipe import arguments
 from epass.training.optimizer import parameter_groups
 
@@ -79,6 +79,9 @@ def test_a_network_of_timm_says_how_its_images_were_normalized(
     monkeypatch.setattr(Pooled, "pretrained_cfg", known, raising=False)
     extractor = make_extractor(net="timm:pooled")
     assert (extractor.mean, extractor.std) == (known["mean"], known["std"])
+    input_size.cache_clear()
+    assert input_size("timm:pooled") == 224
+    assert input_size("timm:nope") is None, "whoever trains it says why"
     monkeypatch.setattr(Pooled, "pretrained_cfg", {"mean": (0.5,), "std": (0.5,)})  # of gray images
     assert make_extractor(net="timm:pooled").mean == IMAGENET_MEAN
 
@@ -107,7 +110,7 @@ class Config(SimpleNamespace):
         if name == "nope":
             raise OSError("nope is not a local folder\nand more")
         widths = {"tokens": {"hidden_size": 6}, "maps": {"hidden_sizes": [3, 6]}, "pooler": {"hidden_size": 6}}
-        return Config(name=name, num_channels=num_channels, **widths.get(name, {}))
+        return Config(name=name, num_channels=num_channels, image_size=48, **widths.get(name, {}))
 
 
 class Model(nn.Module):
@@ -140,6 +143,11 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("transformers")
     module.AutoConfig, module.AutoModel = Config, Model  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "transformers", module)
+
+
+def test_a_model_of_transformers_says_how_large_its_images_are(transformers: None) -> None:
+    input_size.cache_clear()
+    assert input_size("hf:tokens") == 48
 
 
 @pytest.mark.parametrize(("name", "factor"), [("tokens", 1), ("maps", 1), ("pooler", 2)])

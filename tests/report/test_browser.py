@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from epass.report import write_page
+from epass.report.contact_sheet import Entry, contact_sheet
 
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 from chromium import Chromium, find_chromium
@@ -149,3 +150,23 @@ def test_nothing_is_cut_on_a_telephone(browser, page, width):
 def test_the_page_fits_the_window(browser, page, width):
     browser.open(page, width=width)
     assert browser.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_labels_typed_into_a_contact_sheet_are_saved_as_a_table(browser, tmp_path):
+    pixels = np.zeros((1, 8, 8), dtype=np.uint8)
+    entries = [Entry('odd "name", <b>.png', pixels, "", "cat"), Entry("b.png", pixels, "looks like dog")]
+    page = tmp_path / "sheet.html"
+    page.write_text(contact_sheet("To label", "file", ["cat", "<i>"], [("Next", entries)]), encoding="utf-8")
+    browser.open(page, width=360)
+    assert browser.evaluate("document.querySelector('datalist').options[1].value") == "<i>"
+    saved = """(async () => {
+        const fields = document.querySelectorAll("input"), blobs = [];
+        URL.createObjectURL = (blob) => { blobs.push(blob); return "#"; };
+        fields[0].value = ' "dog" ';
+        fields[0].dispatchEvent(new Event("input", {bubbles: true}));
+        document.querySelector("button").click();
+        return [document.querySelector("output").textContent, await blobs[0].text()];
+    })()"""
+    assert browser.evaluate(saved) == ["1 of 2", '"file","known","label"\n"odd ""name"", <b>.png","cat","""dog"""\n']
+    assert browser.complaints() == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == 360

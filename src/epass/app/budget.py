@@ -42,10 +42,10 @@ def parse_budget(asked: Shared) -> float | None:
 
 
 class Budget:
-    """A length of time from now on, and whether a run makes use of it."""
+    """A length of time from now on, and whether a run makes use of it, which never has more than `most` steps."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.began = seconds, time.perf_counter()
+    def __init__(self, seconds: float, most: int | None = None) -> None:
+        self.seconds, self.most, self.began = seconds, most, time.perf_counter()
 
     @property
     def spent(self) -> float:
@@ -61,9 +61,28 @@ class Budget:
         if clock.made < 2 or (clock.step < JUDGED * clock.steps and clock.spent < JUDGED * self.seconds):
             return 0
         pace = min(clock.pace, clock.recent_pace)  # a machine that was busy at first may no longer be
-        fitting = max(1, int(TRAINING_SHARE * (self.seconds - self.spent) / pace))
+        fitting = limited(max(1, int(TRAINING_SHARE * (self.seconds - self.spent) / pace)), self.most)
         too_long = self.spent + (clock.steps - clock.step) * pace > LONGEST * self.seconds
         return fitting if too_long or fitting >= WORTHWHILE * clock.steps else 0
+
+
+def enough_steps(experiment: Experiment) -> int | None:
+    """The steps of a recipe for vectors, where more teach nothing; from pixels, time is better spent than saved."""
+    from ..data import Vectors
+
+    return experiment.plan.steps if isinstance(experiment.split.labeled, Vectors) else None
+
+
+def limited(steps: int, most: int | None) -> int:
+    """So many steps, or `most` if these are fewer."""
+    return steps if most is None else min(steps, most)
+
+
+def budget_facts(steps: int, seconds: float | None, most: int | None) -> dict[str, str]:
+    """That a run takes less than its time, for its plan."""
+    if seconds is None or steps != most:
+        return {}
+    return {"budget": f"{duration(seconds)} at most: {steps:,} steps take less, and on vectors more teach nothing"}
 
 
 def steps_in(seconds: float, experiments: Iterable[Experiment]) -> int:
@@ -89,9 +108,12 @@ def too_few(steps: int, labels: int, labeled_batch: int, seconds: float) -> str:
     )
 
 
-def misjudged(used: float, seconds: float, steps: int) -> str:
-    """That training took far less or more than the time asked for, and what to do; empty if it did not."""
-    if SHORTEST <= used / seconds <= LONGEST:
+def misjudged(used: float, seconds: float, steps: int, most: int | None = None) -> str:
+    """That training took far less or more than the time asked for, and what to do; empty if it did not.
+
+    A run of `most` steps may take less.
+    """
+    if (used / seconds >= SHORTEST or steps == most) and used / seconds <= LONGEST:
         return ""
     then, fitting = "slower" if used < seconds else "faster", max(1, int(steps * seconds / used))
     return (

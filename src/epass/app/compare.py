@@ -12,7 +12,8 @@ from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
 from ..runs import SPLIT, Run, RunFolder
-from .budget import misjudged, parse_budget, steps_in, steps_planned, too_few
+from .budget import budget_facts, enough_steps, limited, misjudged, parse_budget, steps_in, steps_planned, too_few
+from .choose import cost_of, elect, election_of
 from .contenders import Contender, parse_contenders, recipes_for
 from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
 from .features import embedded
@@ -41,6 +42,9 @@ class SeveralMethods:
     strategies: Annotated[
         str | None, Flag("How several projectors are combined, each with each: some of mean, sum, concat.", WHAT)
     ] = None
+    choose: Annotated[
+        bool, Flag("Choose one, by cross-validation over the labels of the first seed and never by the test.", WHAT)
+    ] = False
     seeds: Annotated[int, Flag("Runs of each method; less than 3 can hardly tell luck from merit.", WHAT, least=1)] = 3
 
 
@@ -81,7 +85,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     from ..data import open_dataset
     from ..engine.build import build, reading_settings
     from ..machine.device import choose_device
-    from ..report import comparison_record, sort_out
+    from ..report import comparison_record, sort_out, write_record
 
     asked = trusting(asked)
     out, seconds = Path(asked.out), parse_budget(asked)
@@ -92,14 +96,16 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     jobs = jobs_for(asked, contenders)
     damaged = sort_out([folder for folder in jobs if RunFolder(folder).exists()])[1]
     check_folders(out, {folder: recipe for folder, recipe in jobs.items() if folder not in damaged})
-    places, first = places_for(asked.device), next(iter(jobs.values()))
+    places, first, most = places_for(asked.device), next(iter(jobs.values())), None
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
     check_data([folder for folder in jobs if folder not in damaged], dataset)
     check_splits(jobs, dataset, asked.allow_leak)
     dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
         device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
-        asked = replace(asked, steps=steps_in(seconds, (build(recipe, device, dataset) for recipe in some)))
+        most = enough_steps(build(first, device, dataset))
+        fitting = steps_in(seconds, (build(recipe, device, dataset) for recipe in some))
+        asked = replace(asked, steps=limited(fitting, most))
         jobs = jobs_for(asked, contenders)
     for problem in damaged.values():
         yield Caution(problem, "Left out")
@@ -108,6 +114,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
         f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
         f"{len(jobs)} runs of {steps:,} steps with the network {short(first.net['name'])}, in {out}."
     )
+    yield from map(Notice, budget_facts(steps, seconds, most).values())
     labels, batch = first.data.get("labels", 0), first.plan.get("labeled_batch", 64)
     if seconds is not None and (few := too_few(steps, labels, batch, seconds)):
         yield Caution(few)
@@ -115,6 +122,10 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
     beside = baselines_for(jobs, dataset)
+    election = None
+    if asked.choose:
+        election = election_of({**wanted, **beside}, dataset, choose_device(places[0]), out)
+        yield Notice(cost_of(election))
 
     def keep(failed: Mapping[Path, str]) -> list[Run]:
         return write_tables([*wanted, *beside], {**damaged, **failed}, out, title)
@@ -122,18 +133,23 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     with stopped_with(f"the same command goes on from here; finished runs are in {out}."):
         fit_baselines(beside, dataset, asked)
         failed = yield from train_all(wanted, dataset, places, How(asked.command), asked.stop, keep)
-    runs = keep(failed)
-    if runs:
-        yield from outcome(runs, out, title)
+        runs, choice = keep(failed), {}
+        if runs:
+            yield from outcome(runs, out, title)
+        if runs and election is not None:
+            choice = yield from elect(election, runs, asked.stop)
     used = max((run.results["seconds"] for run in runs if run.results is not None), default=0.0)
-    if seconds is not None and used and (sentence := misjudged(used, seconds, steps)):
+    if seconds is not None and used and (sentence := misjudged(used, seconds, steps, most)):
         yield Caution(sentence)
     left_out = describe_damaged(damaged, len(jobs))
     if damaged and failed:
         yield Caution(left_out, "Error")
     missing = {folder.name: reason for folder, reason in {**damaged, **failed}.items()}
+    record = comparison_record(runs, title=title, missing=missing) | ({"choice": choice} if choice else {})
+    if choice:
+        write_record(out / FILES["record"], record)
     yield Result(
-        values=comparison_record(runs, title=title, missing=missing),
+        values=record,
         files={name: out / file for name, file in FILES.items()} if runs else {},
         complaint=describe_failures(failed, len(jobs)) or left_out,
     )
@@ -194,6 +210,8 @@ def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool
     by_split = {(recipe.seed, method_class(recipe.method["name"]).all_labels): recipe for recipe in new}
     for recipe in by_split.values():
         split = split_for(recipe, dataset)
+        if not len(split.test):
+            raise InputError("Runs are compared by a test, and data.holdout=0 leaves nothing to test on: leave it out.")
         if not allow_leak:
             refuse_leaks(recipe, split)
 

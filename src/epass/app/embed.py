@@ -12,7 +12,7 @@ from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import watched
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
-from .request import Request, learns_from_features, locate
+from .request import Request, for_features, learns_from_features, locate, side_of
 
 PHOTOS = "photos-simmatch"  # whose [data] and [features] all recipes for photos share
 
@@ -51,7 +51,9 @@ def embed(
     given = {name: value for name, value in flags.items() if value is not None}
     if skip_unreadable:
         given["data.skip_unreadable"] = True
-    recipe = read_recipe(PHOTOS).with_settings({"data.name": locate(fspath(data)), **given})
+    recipe = for_features(read_recipe(PHOTOS), net and located(net)).with_settings(
+        {"data.name": locate(fspath(data)), **given}
+    )
     check_recipe(recipe)
     place = choose_device(device)
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
@@ -60,7 +62,7 @@ def embed(
     tested = 0 if vectors.test is None else len(vectors.test)
     count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
     folder = features_folder()
-    by_itself = given == {} and learns_from_features(Request(data), fspath(data))
+    by_itself = given == {} and learns_from_features(Request(data), lambda: side_of(fspath(data)))
     asked_for = [] if by_itself else ["--features", recipe.features["net"], *settings_for(given)]
     yield Result(
         f"Features of {count:,} photos of {dataset.name}",

@@ -53,6 +53,8 @@ def evaluate(
             yield Caution(change)
     else:
         dataset, test = other_test(data, model, reading)
+    if not len(test):
+        raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
     logits = predict(net.to(place), test, dataset, place)
@@ -79,7 +81,7 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, 
 
     recipe = read_recipe(str(run / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-    if recipe.features is not None:
+    if recipe.features is not None or "behind" in recipe.net:
         dataset = in_color(dataset)
     record = split_record(RunFolder(run))
     if not record:

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from ..data import Dataset
 
 T = TypeVar("T")
-PATIENCE = 2.0  # seconds without a sign of life
+PATIENCE = 2.0  # seconds after which people want a first answer
+BEAT = 0.5  # seconds between two signs of life
 
 
 def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop) -> Generator[Event, None, Dataset]:
     """The data set that a recipe with a [features] table learns from; any other one is left as it is."""
+    from ..engine.build import open_examples
     from ..features import embed_dataset
 
     if recipe.features is None:
-        return dataset
+        return open_examples(recipe, device, dataset)
     began = time.perf_counter()
     plain = yield from watched(embed_dataset(dataset, recipe.features, device, plain_only=True), stop)
     if time.perf_counter() - began > PATIENCE:  # else the whole result is there as soon as this one
@@ -35,8 +37,8 @@ def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop)
     return (yield from watched(embed_dataset(dataset, recipe.features, device), stop))
 
 
-def watched(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generator[Event, None, T]:
-    """What a computation of features returns; meanwhile it says how far it is."""
+def watched(passing: Generator[tuple[int, int], None, T], stop: Stop, what: str = "view") -> Generator[Event, None, T]:
+    """What a long computation returns, of features for instance; meanwhile it says how far it is."""
     began, said, first = time.perf_counter(), 0.0, None
     while True:
         try:
@@ -47,10 +49,10 @@ def watched(passing: Generator[tuple[int, int], None, T], stop: Stop) -> Generat
         stop()
         spent = time.perf_counter() - began
         first = done if first is None else first
-        if spent - said > PATIENCE:
+        if spent - said > BEAT:
             left = (total - done) * spent / (done - first) if done > first else None
             said = spent
-            yield Progress(done, total, seconds_left=left, what="view")
+            yield Progress(done, total, seconds_left=left, what=what)
 
 
 def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:
@@ -59,6 +61,8 @@ def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]
     from ..engine.build import split_for
 
     split = split_for(recipe, plain)
+    if not len(split.test):
+        return
     probs = answer("logistic_regression", split, plain)
     error = (probs.argmax(1) != split.test.labels.numpy()).mean()
     yield Notice(

@@ -50,6 +50,15 @@ Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAUL
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
+Continue = Annotated[
+    str | Path | None,
+    Flag(
+        "Go on from a finished run, with more steps, labels or images. It is kept.",
+        WHAT,
+        name="--continue",
+        metavar="RUN",
+    ),
+]
 Net = Annotated[str | None, Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT)]
 Weights = Annotated[
     str | Path | None,
@@ -64,13 +73,24 @@ Features = Annotated[
         default="efficientnet-lite0 for photos of 64 pixels and more",
     ),
 ]
+FineTune = Annotated[bool, Flag("Then train the network of the features, too; for a GPU.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
 Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
 SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]
 Seed = Annotated[int | None, Flag("Decides the labeled images, the weights and the batches.", WHAT)]
+Guard = Annotated[
+    bool | None,
+    Flag(
+        "Train labels only beside it, and keep that if it is better: cross-validation over the labels.",
+        WHAT,
+        default="on for photos' features, without cross-validation below 30 labels",
+    ),
+]
 AllowLeak = Annotated[bool, Flag("Train although test images are among the labeled ones.", WHAT)]
 Steps = Annotated[int | None, Flag("Optimization steps.", HOW_LONG)]
-Budget = Annotated[str | None, Flag("As many steps as fit into 90s, 10m or 1.5h.", HOW_LONG)]
+Budget = Annotated[
+    str | None, Flag("As many steps as fit into 90s, 10m or 1.5h; on features no more than the recipe has.", HOW_LONG)
+]
 Out = Annotated[str | Path | None, Flag("The run folder.", WHERE, default="runs/DATA-METHOD-SEED")]
 Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE)]
 Resume = Annotated[bool, Flag("Continue the run in the folder, or start it.", WHERE)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,22 @@ from .request import describe_recipe
 from .words import count_images, counted, duration, some, times
 
 if TYPE_CHECKING:
-    from ..data import Dataset, ImageSource
+    from ..data import Dataset, ImageSource, Split
     from ..engine.build import Experiment
 
 LISTED_CLASSES = 12  # more classes than this are summed up
 
 
-def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "") -> dict[str, str]:
-    """The plan of a run, by name; `done` steps of it were made earlier, and its recipe is `meant` for this data set."""
+def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str = "", sized: str = "") -> dict[str, str]:
+    """The plan of a run, by name.
+
+    Args:
+        experiment: Everything it consists of.
+        folder: Where it is written.
+        done: Steps of it that were made earlier.
+        meant: The data set that its recipe is for.
+        sized: How its image size was chosen.
+    """
     from ..data import Vectors
     from ..machine.device import choose_precision
     from ..machine.distributed import world_size
@@ -41,21 +49,29 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
         kept_back = {"validation": f"{counted(len(split.validation), thing)}{where}"}
     return {
         "data": f"{dataset.name}, {classes}, {look_of(split.labeled)}",
+        **({"image size": sized} if sized else {}),
         **reading_facts(dataset),
         **normalization_facts(dataset, meant),
         "labeled": f"{counted(len(split.labeled), thing)}: {per_class(split.label_counts, split.classes)}",
         "unlabeled": counted(len(split.unlabeled), thing)
         + ("" if uses_unlabeled else ", which this method does not look at"),
         **kept_back,
-        "test": counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else ""),
+        "test": test_fact(split, thing),
         "method": describe_recipe(experiment.recipe),
         **feature_facts(experiment),
-        "network": f"{short(experiment.recipe.net['name'])}, {count_parameters(experiment.average):,} parameters",
+        "network": f"{network_name(experiment.recipe.net)}, {count_parameters(experiment.average):,} parameters",
         "steps": f"{plan.steps:,}, each with {batch} {thing}s" + (f"; {done:,} of them are done" if done else ""),
         "seen": seen,
         "device": f"{experiment.device}, {precision}" + (f", {count} processes" if (count := world_size()) > 1 else ""),
         "run folder": str(folder),
     }
+
+
+def test_fact(split: Split, thing: str) -> str:
+    """How many examples are tested, and where they come from."""
+    if not len(split.test):
+        return "none, for data.holdout is 0"
+    return counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else "")
 
 
 def look_of(images: ImageSource) -> str:
@@ -69,6 +85,12 @@ def look_of(images: ImageSource) -> str:
     return f"{'gray' if channels == 1 else 'color'} images of {height} x {width} pixels"
 
 
+def network_name(net: Mapping[str, Any]) -> str:
+    """What is trained, in words."""
+    name = short(str(net["name"]))
+    return f"{short(net['behind'])} and {name} behind it" if "behind" in net else name
+
+
 def feature_facts(experiment: Experiment) -> dict[str, str]:
     """Which network made the features that are learned from, and how to do without it."""
     features = experiment.recipe.features
@@ -76,8 +98,8 @@ def feature_facts(experiment: Experiment) -> dict[str, str]:
         return {}
     views = features.get("views", 0)
     seen = f"{views} weak and {views} strong views of each photo" if views else "noise on each makes its views"
-    how = "--features none trains a network from the photos themselves"
-    return {"features": f"{features.get('net')}, frozen; {seen}; {how}"}
+    how = "--features none trains a network from the photos themselves, --fine-tune this one afterwards"
+    return {"features": f"{short(str(features.get('net')))}, frozen; {seen}; {how}"}
 
 
 def reading_facts(dataset: Dataset) -> dict[str, str]:
@@ -102,10 +124,13 @@ def normalization_facts(dataset: Dataset, meant: str) -> dict[str, str]:
     return {"normalization": f"measured: {found}"} if found else {}
 
 
-def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str, str]:
-    """The outcome of a run, by name."""
+def result_facts(results: dict[str, Any], folder: Path, page: Path | None) -> dict[str, str]:
+    """The outcome of a run, by name; without a test there is no `page`."""
     from ..evaluation import SCORES
 
+    model = {"time": duration(results["seconds"]), "model": str(folder / "model.safetensors")}
+    if page is None:
+        return model
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
     error, selected = SCORES["error"].text, {}
     if chosen is not None:
@@ -123,9 +148,9 @@ def result_facts(results: dict[str, Any], folder: Path, page: Path) -> dict[str,
             for score in SCORES.values()
             if score.place != "list" and score.key in last
         },
-        "time": duration(results["seconds"]),
+        "time": model["time"],
         "page": str(page),
-        "model": str(folder / "model.safetensors"),
+        "model": model["model"],
     }
 
 

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
+from itertools import chain, count
 from os import fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
-from ..recipe import Recipe, parse_setting, read_recipe
+from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
-from ..runs import load_run
+from ..runs import PRETRAINED, is_finished, load_run
 from .flags import (
     DEFAULT_METHOD,
     DEFAULT_PRETRAINING,
     WHAT,
     AllowLeak,
     Budget,
+    Continue,
     Data,
     Device,
     Features,
+    FineTune,
     Flag,
     Force,
     FromRecipe,
+    Guard,
     Images,
     ImageSize,
     Labels,
@@ -100,6 +104,9 @@ class OneMethod:
 class Request(Shared, OneMethod):  # the fields of the last base come first
     """A training run."""
 
+    earlier: Continue = None
+    guard: Guard = None
+    fine_tune: FineTune = False
     out: Out = None
     resume: Resume = False
     force: Force = False
@@ -115,6 +122,9 @@ class PretrainRequest(Request):
     labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)
+    earlier: None = field(default=None, init=False)
+    guard: None = field(default=None, init=False)
+    fine_tune: bool = field(default=False, init=False)
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
@@ -132,38 +142,107 @@ def trusting(asked: S) -> S:
 
 def starting_recipe(request: Request) -> Recipe:
     """The recipe that was asked for, or the one that comes with the package for this data and method."""
+    from .pixels import fitted
+
+    if request.earlier is not None:
+        return recipe_to_continue(request)
+    name = recipe_name(request)
+    recipe = read_recipe(name)
+    if request.recipe is not None:
+        return recipe
+    if name.startswith("photos-"):
+        return for_features(recipe, request.features)
+    return fitted(request, recipe, photo_side(request)) if name.startswith("folder-") else recipe
+
+
+def recipe_name(request: Request) -> str:
+    """What that recipe is called, or its file."""
     from ..data import DATASETS, holds_vectors
 
     if request.recipe is not None:
-        return read_recipe(request.recipe)
+        return request.recipe
     if request.data is None:
         raise no_data()
-    default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
-    method = checked_method(request) or default
-    method = default if is_code(method) else method
-    data = fspath(request.data)
+    method, data = method_with_recipe(request), fspath(request.data)
     own = f"{data}-{method}"
     if data in DATASETS and own in builtin_recipes() and request.features in (None, NO_FEATURES):
-        return read_recipe(own)
+        return own
+    if request.pretrain and request.features not in (None, NO_FEATURES):
+        raise InputError("'epass pretrain' learns from images themselves, not from features: leave out --features.")
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
-        return read_recipe(f"vectors-{method}")
-    return read_recipe(f"{'photos' if learns_from_features(request, data) else 'folder'}-{method}")
+        return f"vectors-{method}"
+    return f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}"
 
 
-def learns_from_features(request: Request, data: str) -> bool:
+def method_with_recipe(request: Request) -> str:
+    """The method whose recipe is the one to start from: the usual one's for a method of your own."""
+    default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
+    method = checked_method(request) or default
+    return default if is_code(method) else method
+
+
+def recipe_to_continue(request: Request) -> Recipe:
+    """The recipe of a finished run, which starts from what that run has learned."""
+    assert request.earlier is not None
+    for flag, value in (("--recipe", request.recipe), ("--from", request.start), ("--weights", request.weights)):
+        if value is not None:
+            raise InputError(f"--continue goes on with the recipe and the weights of a run: leave out {flag}.")
+    earlier = load_run(request.earlier)
+    where = str(Path(request.earlier).expanduser().absolute())
+    if earlier.results is None:
+        raise InputError(f"'{request.earlier}' is not finished: say epass train --resume --out {request.earlier}.")
+    recipe = read_recipe(str(earlier.path / "recipe.toml"))
+    if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
+        raise InputError(
+            f"'{request.earlier}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
+            "start a new run."
+        )
+    return replace(recipe, start={"weights": where})
+
+
+def size_words(request: Request) -> str:
+    """How the image size of a run was chosen, if nobody said it."""
+    from .pixels import chosen_size
+
+    if request.recipe is not None or request.earlier is not None or not recipe_name(request).startswith("folder-"):
+        return ""
+    chosen = chosen_size(request, photo_side(request))
+    return "" if chosen is None else f"{chosen[0]}, {chosen[1]}: --image-size changes it"
+
+
+def for_features(recipe: Recipe, net: str | None) -> Recipe:
+    """A recipe for photos whose size is that of the images which the network of the features was made for."""
+    from ..networks import input_size
+
+    own = None if net is None else input_size(net)
+    return recipe if own is None else recipe.with_settings({"data.image_size": own})
+
+
+def photo_side(request: Request) -> int | None:
+    """The shorter side of most photos of somebody's own; None of everything else, and where they are tiny."""
+    side = side_of(fspath(request.data or ""))
+    return None if side is None or side < PHOTO_SIDE else side
+
+
+def learns_from_features(request: Request, side: Callable[[], int | None]) -> bool:
     """Whether images are learned from the features of a frozen network, which is better for photos but for tiny ones.
 
-    Who names the network to train, or weights to start from, wants to train that.
+    Who names the network to train, or weights to start from, wants to train that. `side` is asked for that of most
+    images, in pixels, only where it matters.
     """
     if request.features is not None:
         return request.features != NO_FEATURES
     if request.pretrain or (request.net, request.weights, request.start) != (None, None, None):
         return False
+    return (side() or 0) >= PHOTO_SIDE
+
+
+def side_of(data: str) -> int | None:
+    """The shorter side of most photos at a path, if there are some."""
     path = Path(data).expanduser()
-    side = _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
-    return side is not None and side >= PHOTO_SIDE
+    return _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
 
 
 @lru_cache(maxsize=4)
@@ -207,7 +286,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     recipe = recipe.with_settings({name: value for name, value in flags.items() if value is not None})
     settings = dict(map(parse_setting, request.settings))
     for name in settings:
-        if "." not in name and (whole := settings_called(name)):
+        if "." not in name and name not in (*TABLES, "seed") and (whole := settings_called(name)):
             raise InputError(f"Unknown setting '{name}': did you mean '{whole[0]}'?")
     recipe = with_located_code(recipe.with_settings(settings))
     if isinstance(split_file := recipe.data.get("split_file"), str):
@@ -265,6 +344,9 @@ def locate(data: Images | None) -> str | None:
 
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes when nobody says."""
+    if (earlier := continues(recipe)) is not None:
+        names = chain([f"{earlier.name}-continued"], (f"{earlier.name}-continued-{number}" for number in count(2)))
+        return next(path for name in names if not (path := earlier.parent / name).exists())
     data = re.sub(r"[^\w.-]+", "-", Path(short(str(recipe.data.get("name", "")))).stem) or "data"
     epass = ["epass"] if (recipe.projector or {}).get("size", 1) != 1 else []
     wrapper = [short(str(recipe.wrapper.get("name")))] if recipe.wrapper else []
@@ -273,11 +355,21 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / "-".join(words)
 
 
+def continues(recipe: Recipe) -> Path | None:
+    """The finished run that a recipe goes on from, if it does; a pre-training or features to be tuned are none."""
+    if recipe.start is None or not is_finished(start := Path(recipe.start["weights"])):
+        return None
+    return start if ("behind" in recipe.net) == ("behind" in load_run(start).recipe["net"]) else None
+
+
 def describe_recipe(recipe: Recipe) -> str:
     """The method of a recipe, its projectors and its wrapper, in words."""
     words = describe_method(str(recipe.method["name"]), (recipe.projector or {}).get("size"))
     words += f" + {short(recipe.wrapper['name'])}" if recipe.wrapper else ""
-    return f"{words}, pre-trained" if recipe.start else words
+    if recipe.start is None:
+        return words
+    kind = "fine-tuned" if "behind" in recipe.net else "pre-trained"
+    return f"{words}, {kind if continues(recipe) is None else 'continued'}"
 
 
 def describe_method(name: str, projectors: int | None) -> str:

@@ -18,10 +18,21 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import PRETRAINED, RunFolder, load_run
-from .budget import Budget, misjudged, parse_budget, steps_in, steps_planned, too_few
+from ..runs import KEPT_LABELS_ONLY, PRETRAINED, SPLIT, RunFolder, load_run
+from .budget import (
+    Budget,
+    budget_facts,
+    enough_steps,
+    limited,
+    misjudged,
+    parse_budget,
+    steps_in,
+    steps_planned,
+    too_few,
+)
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
+from .guard import guard_facts, guarded
 from .plan import plan_facts, result_facts
 from .request import (
     PretrainRequest,
@@ -30,12 +41,14 @@ from .request import (
     default_folder,
     describe_recipe,
     fitting,
+    size_words,
     starting_recipe,
     trusting,
 )
-from .words import duration
+from .words import duration, percent, some
 
 if TYPE_CHECKING:
+    from ..data import Dataset, Split
     from ..engine.build import Experiment
     from ..training.loop import Report
 
@@ -49,7 +62,9 @@ def train(request: Request) -> Iterator[Event]:
 
     The flags and --set change the recipe, which decides everything else.
     """
-    return train_one(request)
+    from .fine_tune import fine_tune
+
+    return fine_tune(request) if request.fine_tune else train_one(request)
 
 
 @with_arguments_of(PretrainRequest)
@@ -62,8 +77,8 @@ def pretrain(request: PretrainRequest) -> Iterator[Event]:
     return train_one(request)
 
 
-def train_one(request: Request) -> Iterator[Event]:
-    """Train what was asked for, or say why not."""
+def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
+    """Train what was asked for, on top of the recipe that is `given`, or say why not."""
     seconds, loggers = parse_budget(request), make_loggers(request.log)
     if request.resume and request.force:
         raise InputError("--resume continues a run and --force throws it away: give one of them.")
@@ -73,24 +88,29 @@ def train_one(request: Request) -> Iterator[Event]:
     place = join_processes(request.device)
     if restarts():
         request = replace(request, resume=True, force=False)
-    continued = request.resume and request.data is None and request.recipe is None
-    base = recipe_to_resume(request.out) if continued else starting_recipe(request)
+    base = given or (recipe_to_resume(request.out) if is_continued(request) else starting_recipe(request))
     home = RunFolder(request.out or default_folder(compose(request, base)))
     continues = bool(of_first_rank(request.resume and home.exists()))
     if seconds is not None and continues:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
+    if request.earlier is not None and not continues:
+        yield from introduce(Path(request.earlier), asked)
     on_first_rank(lambda: check_request(asked, home, request))
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
             experiment = yield from prepare(request, base, place, home if continues else None)
-            budget = None if seconds is None else Budget(seconds)
-            if budget is not None:
-                experiment = with_steps(steps_in(budget.seconds, [experiment]), experiment, request, base)
+            budget, most = None, enough_steps(experiment)
+            if seconds is not None:
+                budget = Budget(seconds, most)
+                steps = limited(steps_in(seconds, [experiment]), most)
+                experiment = with_steps(steps, experiment, request, base)
             _ = experiment.pipeline  # where a GPU has too little memory, this fails, and no folder is left behind
             done = steps_kept(home) if request.resume else 0
-            meant = base.data.get("name", "")
-            yield Plan("Plan", plan_facts(experiment, home.path, done, meant))
+            meant, sized = base.data.get("name", ""), "" if given or continues else size_words(request)
+            beside = guard_facts(experiment, request)
+            limit = budget_facts(experiment.plan.steps, seconds, most)
+            yield Plan("Plan", plan_facts(experiment, home.path, done, meant, sized) | limit | beside)
             yield from cautions(experiment, budget)
             while better := (yield from follow(experiment, home, request, loggers, done, budget)):
                 planned = experiment.plan.steps
@@ -98,10 +118,14 @@ def train_one(request: Request) -> Iterator[Event]:
                 yield Notice(f"{now}: starting over with {better:,} steps instead of {planned:,}.")
                 experiment = with_steps(better, experiment, request, base)
                 request = replace(request, resume=False, force=True)
-                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant))
+                yield Plan("Plan", plan_facts(experiment, home.path, meant=meant, sized=sized) | beside)
                 yield from cautions(experiment, budget)
-            if budget is not None and (sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps)):
+            if budget is not None and (
+                sentence := misjudged(budget.spent, budget.seconds, experiment.plan.steps, most)
+            ):
                 yield Caution(sentence)
+            if beside:
+                yield from guarded(experiment, home, request)
         if is_first_process():
             yield from finish(experiment, home)
         else:
@@ -120,8 +144,11 @@ def train_one(request: Request) -> Iterator[Event]:
 
 def line_to_go_on(request: Request, home: RunFolder) -> str:
     """What to type to continue a run."""
+    if request.fine_tune and request.command:  # another run follows this one
+        return request.command if request.resume else f"{request.command} --resume"
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
     command += [] if request.device == "auto" else ["--device", request.device]
+    command += [] if request.guard is None else ["--guard" if request.guard else "--no-guard"]
     command += trust_flags()
     devices = devices_asked()
     return shlex.join([*command, *([] if devices is None else ["--devices", str(devices)])])
@@ -138,6 +165,11 @@ def steps_kept(home: RunFolder) -> int:
     from ..training.checkpoint import checkpoints
 
     return max((int(path.stem.removeprefix("step-")) for path in checkpoints(home.checkpoints)), default=0)
+
+
+def is_continued(request: Request) -> bool:
+    """Whether nothing but the folder of a run says what to train."""
+    return request.resume and request.data is None and request.recipe is None
 
 
 def recipe_to_resume(folder: str | Path | None) -> Recipe:
@@ -177,7 +209,9 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         dataset = open_dataset(name, **how, progress=request.reading, notice=sentences.append)
         yield from map(Notice, sentences)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
-        if began is None:
+        if began is None and request.earlier is not None:
+            split = yield from carried_over(recipe, Path(request.earlier), dataset)
+        elif began is None:
             split = split_for(recipe, dataset)
         else:
             dataset, split, change = continued(recipe, began, record, dataset)
@@ -185,6 +219,36 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
             refuse_leaks(recipe, split)
         return build(recipe, place, dataset, split)
+
+
+def introduce(earlier: Path, recipe: Recipe) -> Iterator[Event]:
+    """What a run goes on from."""
+    from ..training.checkpoint import checkpoints
+
+    results = load_run(earlier).results
+    assert results is not None
+    error = results["last"]["error"]
+    yield Notice(
+        f"Starts from '{earlier}', {percent(error, 1)} test error after {results['steps']:,} steps. It is kept."
+    )
+    if recipe.projector is not None and not checkpoints(RunFolder(earlier).checkpoints):
+        yield Notice("Its checkpoints are gone, and the projection heads with them: these start fresh.")
+
+
+def carried_over(recipe: Recipe, earlier: Path, dataset: Dataset) -> Generator[Event, None, Split]:
+    """The split of a run that goes on from another one; says what is different about the data."""
+    from ..data import carry_over, cut
+    from ..engine.build import split_for
+    from ..engine.run import split_record
+
+    record = split_record(RunFolder(earlier))
+    if not record:
+        raise InputError(f"'{earlier}' has no split.json, so what it was tested on is not known: start a new run.")
+    found = carry_over(record, earlier / SPLIT, dataset, split_for(recipe, dataset).positions)
+    yield Notice(f"Since then: {found.change or 'the same images and labels'}. The test images stay the same.")
+    if found.new_classes:
+        yield Notice(f"New classes, which start from nothing: {some(found.new_classes)}.")
+    return cut(dataset, found.positions)
 
 
 def with_steps(steps: int, experiment: Experiment, request: Request, base: Recipe) -> Experiment:
@@ -307,10 +371,13 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
     finished = load_run(home.path)
     assert finished.results is not None
     labels = f"{len(experiment.split.labeled):,} labels"
-    title = f"{describe_recipe(experiment.recipe)} on {experiment.dataset.name}, {labels}"
-    page = write_page(home.path / "report.html", [finished], title=title)
-    for warning in warnings_of(group_runs([finished])):
-        yield Caution(warning)
+    replaced = finished.results.get("guard", {}).get("kept") == KEPT_LABELS_ONLY
+    method = "labels only" if replaced else describe_recipe(experiment.recipe)
+    title = f"{method} on {experiment.dataset.name}, {labels}"
+    page = None
+    if "last" in finished.results:  # else there was no test, and so nothing to draw
+        page = write_page(home.path / "report.html", [finished], title=title)
+        yield from map(Caution, warnings_of(group_runs([finished])))
     following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if (home.path / PRETRAINED).exists():
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
@@ -318,6 +385,6 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
         "Results",
         result_facts(finished.results, home.path, page),
         values={"run": str(home.path), "data": experiment.dataset.name, "results": finished.results},
-        files={"page": page, "model": home.path / "model.safetensors"},
+        files={**({} if page is None else {"page": page}), "model": home.path / "model.safetensors"},
         following=shlex.join(["epass", *following]),
     )

@@ -19,11 +19,13 @@ from ..app.download import download
 from ..app.embed import embed
 from ..app.evaluate import evaluate
 from ..app.export import export
+from ..app.label import label
 from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
 from ..app.report import report
 from ..app.reproduce import ABLATIONS, BENCHMARKS, SKIPPING, parameters, reproduce
 from ..app.serve import serve
+from ..app.suggest import suggest
 from ..app.train import pretrain, train
 from ..errors import InputError, RunError, out_of_memory
 from ..machine.cpu import prepare_cpu
@@ -94,6 +96,8 @@ work = partial(app.command, cls=Command, rich_help_panel="Work")
 work()(expose(demo))
 work(epilog=examples("check"))(expose(check))
 work()(expose(embed))
+work(epilog=examples("suggest"))(expose(suggest))
+work(epilog=examples("label"))(expose(label))
 work()(on_devices(expose(train)))
 work()(on_devices(expose(pretrain)))
 work(epilog=COMPARISONS)(expose(compare))

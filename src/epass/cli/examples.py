@@ -27,6 +27,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass export runs/photos-simmatch-0 --any-size": "scaling is inside, too",
         "epass export runs/photos-simmatch-0 --formats onnx": "one file and its card",
     },
+    "label": {
+        "epass label photos/ suggested.csv": "after you filled it in",
+        "epass label photos/ export.json": "from Label Studio",
+    },
     "predict": {
         "epass predict runs/photos-simmatch-0 new/": "one class each",
         "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",
@@ -41,6 +45,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass serve flowers/model.onnx": "at http://127.0.0.1:8000",
         "epass serve runs/photos-simmatch-0 --port 0": "at a free port",
         "curl --data-binary @a.jpg http://127.0.0.1:8000/predict": "asks it",
+    },
+    "suggest": {
+        "epass suggest photos/ --n 12": "the first to label",
+        "epass suggest runs/photos-simmatch-0 --n 12": "what a run is unsure of",
+        "epass suggest photos/ --out tasks.json": "for Label Studio",
     },
 }
 

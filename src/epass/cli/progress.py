@@ -37,7 +37,7 @@ class Watch:
     def show(self, event: Progress) -> None:
         """Show what an event says."""
         if self.console.is_terminal:
-            if isinstance(self.bars, OneRun) and self.bars.what != event.what:
+            if self.bars is not None and self.bars.what != event.what:
                 self.stop()
             if self.bars is None:
                 self.bars = ManyRuns(self.console) if event.run else OneRun(self.console, event)
@@ -96,6 +96,8 @@ class OneRun:
 
 class ManyRuns:
     """A bar over the steps of all runs and, where several devices train, one for the run of each."""
+
+    what = "step"
 
     def __init__(self, console: Console) -> None:
         columns = TextColumn("{task.description}", markup=False), BarColumn(None), TextColumn("{task.percentage:.0f} %")

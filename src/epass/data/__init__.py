@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
     from .read.vector_files import FoundVectors, find_vectors, holds_vectors
     from .read.vectors import from_vectors
+    from .split.carried import carry_over
     from .split.drawing import balanced_split, long_tailed_counts, open_set_labels
     from .split.recorded import find_recorded
     from .split.split_file import Positions, split_text
@@ -56,6 +57,7 @@ __all__ = [
     "Survey",
     "Vectors",
     "balanced_split",
+    "carry_over",
     "closest",
     "concatenate",
     "cut",
@@ -127,6 +129,7 @@ _ROOMS = {
         "holds_vectors",
     ),
     "read.vectors": ("from_vectors",),
+    "split.carried": ("carry_over",),
     "split.drawing": (
         "balanced_split",
         "long_tailed_counts",

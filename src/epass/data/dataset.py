@@ -34,6 +34,9 @@ class Dataset:
     augment: Mapping[str, object]  # keyword arguments for `epass.augment.make_policies`
     train_names: tuple[str, ...] = ()  # of the images, where they are files: paths inside of the data set
     test_names: tuple[str, ...] = ()
+    train_rows: tuple[
+        int, ...
+    ] = ()  # of the training examples in a table of vectors, from 0, which may have other ones
     folds: tuple[tuple[int, ...], ...] = ()  # published lists of labeled images: positions in `train`
     validation: int = 0  # so many of the training images, the last ones, are there to choose a step by, not to train on
     parts: Mapping[str, str] = field(default_factory=dict)  # what each folder was taken for, where some are parts

@@ -60,6 +60,7 @@ def open_dataset(
     notice: Notice | None = None,
     streaming: Streaming = False,
     skip_unreadable: bool = False,
+    labels_needed: bool = True,
 ) -> Dataset:
     """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 
@@ -77,6 +78,8 @@ def open_dataset(
             those that would take more than half of the free memory. Folders, tables and photos can be streamed.
         skip_unreadable: Whether files of folders, archives and tables that cannot be read are left out and named in
             `Dataset.skipped`; otherwise they are an error that counts them.
+        labels_needed: Whether two classes must have labels. Otherwise folders, archives, tables and vectors may have
+            labels of one class or none, and images for tests may be left out: what to label is chosen so.
     """
     if name_or_path in DATASETS:
         _refuse_streaming(name_or_path, streaming)
@@ -94,8 +97,8 @@ def open_dataset(
         _refuse_streaming(name_or_path, streaming)
         if image_size is not None:
             raise InputError(f"'{name_or_path}' holds vectors, which have no image size: leave out --image-size.")
-        return open_vectors(path, label_column)
-    listing = _list_images(name_or_path, path_column, label_column)
+        return open_vectors(path, label_column, labels_needed=labels_needed)
+    listing = _list_images(name_or_path, path_column, label_column, labels_needed)
     if listing is not None:
         return read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable)
     if path.is_file():
@@ -126,22 +129,24 @@ def side_of_photos(name_or_path: str, *, path_column: str | None = None) -> int 
     if holds_vectors(name_or_path, path_column=path_column):
         return None
     try:
-        listing = _list_images(name_or_path, path_column, None)
+        listing = _list_images(name_or_path, path_column, None, labels_needed=False)
     except InputError:  # whoever reads the images says what is wrong with them
         return None
     return None if listing is None else typical_side(listing)
 
 
-def _list_images(name_or_path: str, path_column: str | None, label_column: str | None) -> Listing | None:
+def _list_images(
+    name_or_path: str, path_column: str | None, label_column: str | None, labels_needed: bool
+) -> Listing | None:
     """The images of a folder, archive or table, if it is one."""
     path = Path(name_or_path).expanduser()
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
-        return list_folder(path)
+        return list_folder(path, labels_needed=labels_needed)
     if path.is_file() and is_archive(path):
         return list_archive(path)
     if path.is_file() and is_table(path):
-        return list_table(path, path_column, label_column)
+        return list_table(path, path_column, label_column, labels_needed=labels_needed)
     return None
 
 

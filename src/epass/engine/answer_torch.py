@@ -13,7 +13,7 @@ from ..data import Images, Normalization
 from ..machine.device import choose_device
 from ..runs import load_embeddings, load_run
 from ..runs.exported import is_exported, load_known
-from .answer import enough_known, rows_at_a_time
+from .answer import enough_known
 from .infer import infer
 from .models import load_model
 
@@ -39,5 +39,5 @@ class TorchAnswerer:
         """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), or of vectors."""
         source = Images(torch.from_numpy(images), torch.full((len(images),), -1))
         scale = Normalization(tuple(self.model["mean"]), tuple(self.model["std"]))
-        said = infer(self.net, source, scale, self.place, rows_at_a_time(images.shape[1:]))
+        said = infer(self.net, source, scale, self.place)
         return said.logits.cpu().numpy(), said.features.cpu().numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -27,12 +27,12 @@ from ..data import (
 )
 from ..errors import InputError
 from ..extensions import check_trusted
-from ..features import drained, embed_dataset, make_extractor
+from ..features import drained, embed_dataset, in_color, make_extractor
 from ..machine.device import choose_precision
 from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
 from ..methods import METHODS, WRAPPERS
-from ..networks import NETWORKS, Classifier, find_network, start_from
+from ..networks import NETWORKS, Classifier, find_network
 from ..parts.projector import ProjectorEnsemble
 from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
@@ -46,6 +46,8 @@ from ..training.step import make_step
 from .models import (
     make_method,
     method_class,
+    network_schema,
+    scale_of_start,
     start_settings,
     takes_projector,
     use_scores,
@@ -70,8 +72,9 @@ def setting_names() -> list[str]:
     tables = {
         "data": [data_schema()],
         "plan": [arguments(Plan)],
+        "net": map(network_schema, NETWORKS),
+        "features": [arguments(make_extractor)],
         "augment": [arguments(make_policies)],
-        "net": [arguments(start_from), *map(arguments, NETWORKS.values())],
         "projector": [arguments(ProjectorEnsemble)],
         "method": map(arguments, METHODS.values()),
         "wrapper": map(arguments, WRAPPERS.values()),
@@ -87,8 +90,7 @@ def check_recipe(recipe: Recipe) -> None:
     check_table("data", recipe.data, data_schema())
     cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
-    net_schema = arguments(find_network(str(recipe.net.get("name")))) | arguments(start_from)
-    check_table("net", without(recipe.net, "name"), without(net_schema, "in_channels"))
+    check_table("net", without(recipe.net, "name"), network_schema(str(recipe.net.get("name"))))
     check_table("plan", recipe.plan, arguments(Plan))
     policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
     check_table("augment", recipe.augment, policy_schema, least_count=0)
@@ -202,7 +204,8 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(recipe.seed, "weights"))
         precision = choose_precision(device, plan.precision)
-        method = make_method(recipe, problem, image_shape=split.labeled.shape, precision=precision)
+        shape, classes = split.labeled.shape, split.classes
+        method = make_method(recipe, problem, image_shape=shape, precision=precision, classes=classes)
     share_statistics(method)
     method.to(device)
     if device.type == "cuda":
@@ -239,9 +242,14 @@ def build(
 
 
 def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Dataset:
-    """What a recipe learns from: images, which may be open already, or the features of them."""
+    """What a recipe learns from: images, which may be open already, or the features of them.
+
+    A network that goes on from another run gets images as it got them there.
+    """
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+    if (scale := scale_of_start(recipe)) is not None:
+        return replace(in_color(dataset), mean=scale.mean, std=scale.std)
     if recipe.features is None:
         return dataset
     return drained(embed_dataset(dataset, recipe.features, device))

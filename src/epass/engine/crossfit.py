@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Dataset, Split, concatenate
+from ..data import Dataset, Split, Vectors, concatenate
 from ..errors import InputError
 from ..recipe import Recipe
 from ..seeds import fold as fold_seed
 from ..training.loop import train
 from .baseline import answer
-from .build import build
+from .build import Experiment, build
 from .infer import answering_network, predict
 
 FOLDS = 5
+SHORTER = 4  # times
 
 
 class Fold(NamedTuple):
@@ -43,13 +44,34 @@ def out_of_fold(
     parts = list(divide_labels(split, recipe.seed, folds))
     total, done = len(parts) * int(recipe.plan["steps"]), 0
     for left_out, part in parts:
-        experiment = build(recipe, device, dataset, part)
-        with closing(experiment.feed):
-            for _ in train(*experiment.pipeline, experiment.optimizer, experiment.plan):
-                done += 1
-                yield done, total
-            found[left_out] = predict(answering_network(experiment), part.test, dataset, device)
+        steps = fit(recipe, dataset, part, device)
+        while (experiment := next(steps)) is None:
+            done += 1
+            yield done, total
+        found[left_out] = predict(answering_network(experiment), part.test, dataset, device)
     return found
+
+
+def going_on(
+    passing: Generator[tuple[int, int], None, Tensor], done: int, total: int
+) -> Generator[tuple[int, int], None, Tensor]:
+    """The same after so many steps that are `done`, of so many in all."""
+    while True:
+        try:
+            step, _ = next(passing)
+        except StopIteration as end:
+            answers: Tensor = end.value
+            return answers
+        yield done + step, total
+
+
+def fit(recipe: Recipe, dataset: Dataset, split: Split, device: torch.device) -> Iterator[Experiment | None]:
+    """Train a recipe in memory: None after each step, and what was trained in the end."""
+    experiment = build(recipe, device, dataset, split)
+    with closing(experiment.feed):
+        for _ in train(*experiment.pipeline, experiment.optimizer, experiment.plan):
+            yield None
+    yield experiment
 
 
 def baseline_out_of_fold(name: str, dataset: Dataset, split: Split, seed: int, *, folds: int = FOLDS) -> Tensor:
@@ -58,6 +80,12 @@ def baseline_out_of_fold(name: str, dataset: Dataset, split: Split, seed: int, *
     for left_out, part in divide_labels(split, seed, folds):
         found[left_out] = torch.from_numpy(np.log(answer(name, part, dataset))).float()
     return found
+
+
+def shortened(recipe: Recipe, split: Split) -> Recipe:
+    """A recipe as folds are compared by it: vectors are learned in a few steps, and all ways have as few."""
+    steps = max(1, int(recipe.plan["steps"]) // SHORTER)
+    return recipe.with_settings({"plan.steps": steps}) if isinstance(split.labeled, Vectors) else recipe
 
 
 def divide_labels(split: Split, seed: int, folds: int = FOLDS) -> Iterator[Fold]:

@@ -13,22 +13,24 @@ from ..data import ImageSource
 from ..data.dataset import Scale
 from ..machine.distributed import alone, gather_rows, own_rows
 from ..networks import Prediction
+from .answer import rows_at_a_time
 from .models import answer_by_nearest_mean
 
 if TYPE_CHECKING:
     from .build import Experiment
 
 
-def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Tensor:
+def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
-    return infer(net, images, scale, device, rows).logits.cpu()
+    return infer(net, images, scale, device).logits.cpu()
 
 
 @torch.no_grad()
-def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, rows: int = 512) -> Prediction:
+def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
     """What a network says about images that are not augmented; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
     mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
+    rows = rows_at_a_time(images.shape)
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
     return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
 

@@ -49,7 +49,7 @@ def photos(experiment: Experiment, index: Tensor) -> Tensor:
     names = dataset.test_names if dataset.test is not None else dataset.train_names
     if not names or not len(index):
         return small
-    wanted = [names[place] for place in split.positions.test[index].tolist()]
+    wanted = [names[place] for place in split.positions.test[index.numpy()].tolist()]
     try:
         (chunk,) = find_named(experiment.recipe.data["name"], wanted).chunks(MISTAKE_SIDE, channels=3)
     except (InputError, OSError):  # the files are no longer there, or their names are those of arrays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, ImageSource, Vectors
+from ..data.dataset import Normalization
 from ..errors import InputError
 from ..evaluation import SCORES, Score, add_score
 from ..evaluation.calibrated import Calibration
@@ -18,13 +20,14 @@ from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
 from ..method import Method, Problem, Wrapper
 from ..methods import METHODS, PRETRAINING, WRAPPERS
-from ..networks import NETWORKS, FromImages, find_network, make_network
+from ..networks import NETWORKS, FromImages, OnFeatures, find_network, make_network
 from ..networks.weights import read_safetensors
-from ..parts.pretrained import BACKBONE, PROJECTOR, take_over
+from ..parts.pretrained import BACKBONE, PROJECTOR, go_on_from, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
 from ..recipe import Recipe, arguments, check_table
-from ..runs import MODEL, PRETRAINED, WEIGHTS, load_run
+from ..runs import MODEL, PRETRAINED, WEIGHTS, RunFolder, is_finished, load_run
 from ..runs.exported import is_exported, load_facts
+from ..training.checkpoint import intact
 
 STRATEGIES: tuple[str, ...] = get_args(Combine)  # ways to combine projectors
 METHOD = Kind(
@@ -46,7 +49,10 @@ SCORE = Kind("score", lambda found: isinstance(found, Score), "an epass.evaluati
 
 
 def start_settings(*, weights: str) -> None:
-    """The schema of a recipe's [start] table: the folder of a pre-training, or its file."""
+    """The schema of a recipe's [start] table: the folder of a pre-training, or its file, or the folder of a run.
+
+    For a network that stands behind another one, that is a run on the features of the other one.
+    """
 
 
 def method_class(name: object) -> type[Method]:
@@ -100,8 +106,13 @@ def memory_per_image(cls: type[Method]) -> dict[str, int]:
     return {side: sum(b.nbytes for b in buffers if rows in b.shape) // rows for side, rows in sides.items()}
 
 
-def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype) -> Method:
-    """The method of a recipe around its network, with fresh weights or those that the recipe starts from."""
+def make_method(
+    recipe: Recipe, problem: Problem, *, image_shape: Sequence[int], precision: torch.dtype, classes: Sequence[str] = ()
+) -> Method:
+    """The method of a recipe around its network, with fresh weights or those that the recipe starts from.
+
+    The names of the `classes` are needed where a recipe goes on from a run, which may have known others.
+    """
     cls = method_class(recipe.method["name"])
     make: Callable[..., Method] = cls
     net = make_network(
@@ -111,17 +122,29 @@ def make_method(recipe: Recipe, problem: Problem, *, image_shape: Sequence[int],
     projector = None
     if takes_projector(cls):
         projector = ProjectorEnsemble(net.num_features, **(recipe.projector or {}))
-    if recipe.start is not None:
-        take_over(pretrained_weights(recipe.start["weights"]), net, projector)
+    start = None if recipe.start is None else Path(recipe.start["weights"])
+    if start is not None and not is_finished(start):
+        take_over(pretrained_weights(start), net, projector)
     net.precision = precision
-    parts = [] if projector is None else [projector]
-    method = make(cls.adapt(net), problem, *parts, **without(recipe.method, "name"))
+    adapted, parts = cls.adapt(net), [] if projector is None else [projector]
+    if start is not None and is_finished(start):
+        weights, knew = trained_weights(start, adapted)
+        go_on_from(weights, adapted, knew, classes, where=f"'{start}'")
+        if projector is not None and (heads := trained_heads(start, projector)):
+            projector.load_state_dict(heads)
+    method = make(adapted, problem, *parts, **without(recipe.method, "name"))
     if method.needs_pixels and len(image_shape) == 1:
         raise InputError(f"{cls.display_name} {method.needs_pixels}, and these are vectors: choose another method.")
     if recipe.wrapper is not None:
         wrap: Callable[..., Method] = wrapper_class(recipe.wrapper["name"])
         method = wrap(method, problem, **without(recipe.wrapper, "name"))
     return method.train()
+
+
+def network_schema(name: str) -> dict[str, inspect.Parameter]:
+    """What a recipe's [net] table may hold beside the name of the network."""
+    schema = arguments(find_network(name)) | arguments(make_network)
+    return {key: parameter for key, parameter in schema.items() if key not in ("in_channels", "num_classes")}
 
 
 def without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -134,13 +157,55 @@ def learned_without_labels(method: Method) -> dict[str, Tensor]:
     return {name: value for name, value in method.state_dict().items() if name.startswith((BACKBONE, PROJECTOR))}
 
 
-def pretrained_weights(where: str) -> dict[str, Tensor]:
+def pretrained_weights(where: str | Path) -> dict[str, Tensor]:
     """What a pre-training left in its folder, or in a file of that kind."""
     path = Path(where)
     file = path / PRETRAINED if path.is_dir() else path
     if not file.is_file():
         raise InputError(f"'{where}' holds no pre-trained weights: give the folder of a finished 'epass pretrain'.")
     return read_safetensors(file)
+
+
+def trained_weights(folder: Path, net: nn.Module) -> tuple[dict[str, Tensor], list[str]]:
+    """What a finished run has learned, by the names of `net`, which starts from it, and the classes it knows.
+
+    Of a run on frozen features, the network of the features is left out, unless `net` stands behind it to train both.
+    """
+    trained, model = load_model(folder)
+    weights = trained.state_dict()
+    if not isinstance(trained, FromImages):
+        return weights, model["classes"]
+    body = next((name for name, part in net.named_modules() if isinstance(part, OnFeatures)), None)
+    if body is None:
+        return trained.net.state_dict(), model["classes"]
+    moved = {f"net.{body}.": f"{body}.body.", "net.": "", "backbone.": f"{body}.features.", "": f"{body}."}
+    found = {}
+    for name, tensor in weights.items():
+        before = next(start for start in moved if name.startswith(start))  # the first that fits
+        found[moved[before] + name.removeprefix(before)] = tensor
+    return found, model["classes"]
+
+
+def trained_heads(folder: Path, projector: nn.Module) -> dict[str, Tensor]:
+    """The projection heads of a finished run, if it kept a checkpoint and they are like those of `projector`."""
+    wanted = {name: tensor.shape for name, tensor in projector.state_dict().items()}
+    prefix = f"method.{PROJECTOR}"
+    for _, _, tensors in islice(intact(RunFolder(folder).checkpoints), 1):
+        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if {name: tensor.shape for name, tensor in found.items()} == wanted:
+            return found
+    return {}
+
+
+def scale_of_start(recipe: Recipe) -> Normalization | None:
+    """The mean and deviation of the images that a run starts from the network of; None if it does not."""
+    if recipe.start is None or "behind" not in recipe.net:
+        return None
+    folder = Path(recipe.start["weights"])
+    model = load_run(folder).model if folder.is_dir() else None
+    if model is None or "mean" not in model:
+        raise InputError(f"'{folder}' holds no finished run, which fine-tuning starts from.")
+    return Normalization(tuple(model["mean"]), tuple(model["std"]))
 
 
 @torch.no_grad()
@@ -184,6 +249,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         check_trusted((model[part] or {}).get("name") for part in ("net", "method", "wrapper") if part in model)
         features = model.get("features")
         backbones = [model["net"]["name"], *([] if features is None else [features["net"]])]
+        backbones += [model["net"]["behind"]] if "behind" in model["net"] else []
         check_trusted(backbones)
         if all(name in NETWORKS for name in backbones):
             with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
@@ -201,8 +267,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
 def _network(model: Mapping[str, Any]) -> nn.Module:
     """The network that a model.json describes, with fresh weights."""
     settings = without(without(model["net"], "name"), "weights")  # which are in the run's own file now
-    schema = without(arguments(find_network(model["net"]["name"])), "in_channels")
-    check_table("net", settings, schema)
+    check_table("net", settings, network_schema(model["net"]["name"]))
     features = model.get("features")
     backbone = None if features is None else find_network(features["net"])(in_channels=model["channels"])
     inputs: Any = model.get("numbers") or (model["channels"] if backbone is None else backbone.num_features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..evaluation import find_alarms, open_set_accuracy, score
 from ..machine.device import choose_device
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
-from ..runs import METRICS, PRETRAINED, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
+from ..runs import METRICS, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder, environment, write_embeddings
 from ..runs.exported import FORMAT
 from ..training.checkpoint import Unreported, restore_newest, write_checkpoint
 from ..training.loop import Report, train
@@ -34,6 +34,7 @@ from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
+LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 
@@ -212,13 +213,13 @@ class Training:
 
 
 def score_network(experiment: Experiment, step: int) -> dict[str, float]:
-    """What a test says after `step` steps, by the names of a report."""
-    net, split = answering_network(experiment), experiment.split
-    logits = predict(net, split.test, experiment.dataset, experiment.device)
+    """What a test says after `step` steps, by the names of a report; nothing where there is no test."""
+    net, split, values = answering_network(experiment), experiment.split, {}
+    logits = predict(net, split.test if len(split.test) else split.labeled, experiment.dataset, experiment.device)
     if not logits.isfinite().all():
         raise NotFiniteError(f"The weights were no longer finite at step {step}.")
-    tested = score(logits, split.test.labels)
-    values = {f"test_{name}": value for name, value in tested.items()}
+    if len(split.test):
+        values = {f"test_{name}": value for name, value in score(logits, split.test.labels).items()}
     if split.validation is not None:
         logits = predict(net, split.validation, experiment.dataset, experiment.device)
         values["valid_error"] = score(logits, split.validation.labels)["error"]
@@ -229,6 +230,10 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
     changed = differences(recipe, read_recipe(str(stored)))
+    longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
+    if longer and (home.path / RESULTS).is_file():
+        line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
+        raise InputError(f"'{home.path}' is finished, and its schedule has come to its end: go on from it with {line}")
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 
@@ -267,29 +272,44 @@ def write_beginning(
 def results_of(
     split: Split, scores: Mapping[str, float], best: Mapping[str, Any], *, steps: int, seconds: float
 ) -> dict[str, Any]:
-    """What results.json says of every run; `best` is the row of metrics with the lowest test error."""
+    """What results.json says of every run that was tested; `best` is the row of metrics with the lowest test error."""
+    return {
+        **untested_results(split, steps=steps, seconds=seconds),
+        "last": scores,
+        "best_on_test": {"step": best["step"], "error": best["test_error"]},
+    }
+
+
+def untested_results(split: Split, *, steps: int, seconds: float) -> dict[str, Any]:
+    """What results.json says of a run without a test."""
     return {
         "steps": steps,
         "seconds": seconds,
         "labels": len(split.labeled),
         "images": len(split.unlabeled),
         "held_out": split.held_out,
-        "last": scores,
-        "best_on_test": {"step": best["step"], "error": best["test_error"]},
     }
 
 
-def finish(experiment: Experiment, home: RunFolder) -> None:
-    """Write what people keep: weights, model card data, predictions, results."""
+def finish(
+    experiment: Experiment,
+    home: RunFolder,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what people keep: weights, model card data, predictions, results and what was found `beside` these.
+
+    `rows` are those of the metrics, unless they are in the folder.
+    """
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
     test = experiment.split.test
-    logits = predict(net, test, dataset, experiment.device)
+    logits = predict(net, test, dataset, experiment.device) if len(test) else torch.empty(0)
     validation = None
     if (kept_back := experiment.split.validation) is not None:
         answers = predict(net, kept_back, dataset, experiment.device)
         validation = (answers.numpy(), kept_back.labels.numpy())
     open_set = open_set_results(experiment, net)
-    seen = see_test_images(experiment, net, logits)
+    seen = see_test_images(experiment, net, logits) if len(test) else None
     if rank():  # what follows asks nothing of the network
         return
     net, facts = kept_model(recipe, dataset, test, net)
@@ -311,21 +331,25 @@ def finish(experiment: Experiment, home: RunFolder) -> None:
             "names": display_names(recipe),
         },
     )
+    rows, steps = rows or home.metrics(), experiment.plan.steps
+    if seen is None:
+        home.write_json("results.json", untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"]))
+        return
     home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
-    rows, wanted = home.metrics(), ("test_error", *(["valid_error"] if validation is not None else []))
+    wanted = ("test_error", *(["valid_error"] if validation is not None else []))
     tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
     if not tested:  # each run tests after its last step: somebody took the rows away
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(tested, key=lambda row: row["test_error"])
-    scores, steps, seconds = score(logits, test.labels), experiment.plan.steps, rows[-1]["seconds"]
+    scores, seconds = score(logits, test.labels), rows[-1]["seconds"]
     results = results_of(experiment.split, scores, best, steps=steps, seconds=seconds)
     results["alarms"] = find_alarms(logits, test.labels)
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(tested), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
-    home.write_json("results.json", results | open_set)
+    home.write_json("results.json", results | open_set | dict(beside or {}))
 
 
 def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:

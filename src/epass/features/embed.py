@@ -11,6 +11,8 @@ from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from inspect import signature
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from ..errors import InputError
 from ..extensions import is_code
 from ..machine.cpu import count_cores
 from ..machine.device import features_precision
+from ..machine.distributed import largest_over_ranks, rank, world_size
+from ..machine.launch import all_or_none
 from ..networks import find_network, start_from
 from ..networks.weights import PUBLISHED
 from .store import Rows, Store, key_of
@@ -99,6 +103,7 @@ def embed(
     """Features (N, V, D) of images: of the plain view, or with `views` of so many weak and then so many strong ones.
 
     Yields how many images are done. What an earlier call has computed, even one that was killed, is not computed again.
+    Several processes share the work and find each other's part in the store; all of them yield equally often.
     """
     if images.shape[0] != 3:
         raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
@@ -112,15 +117,27 @@ def embed(
     keys: list[bytes] = []
     for chunk in images.chunks(_HASHED):
         keys += [key_of(image.tobytes(), images.shape) for image in chunk.numpy()]
-    wanted = {key: place for place, key in enumerate(keys) if key not in store.found}  # of equal images the last
-    done = len(keys) - len(wanted)
-    if wanted:
-        rendered = _rendered(images, wanted, shape[0], views, seed, TOGETHER.get(device.type, 16))
-        with closing(rendered) as batches, store:
-            for names, features in _computed(batches, extractor, precision, device):
-                store.keep(names, features)
-                done += len(names)
-                yield done
+    rows = max(1, TOGETHER.get(device.type, 16) // shape[0])
+    for world in sorted({1, world_size()}, reverse=True):  # what is not in the store after sharing, each has to do
+        wanted = {key: place for place, key in enumerate(keys) if key not in store.found}  # of equal images the last
+        before, share = (
+            len(keys) - len(wanted),
+            {key: wanted[key] for key in wanted if key[0] % world == rank() % world},
+        )
+        turns = int(largest_over_ranks(ceil(len(share) / rows)))
+        if not turns:
+            continue
+        with all_or_none():
+            rendered = _rendered(images, share, rows, views, seed)
+            with closing(rendered) as batches, store:
+                computed, done = _computed(batches, extractor, precision, device), 0
+                for _ in range(turns):
+                    for names, features in islice(computed, 1):
+                        store.keep(names, features)
+                        done += len(names)
+                    yield min(len(keys), before + world * done)
+        if world > 1:
+            store.read()
     return torch.from_numpy(np.stack([store.found[key] for key in keys]) if keys else np.empty((0, *shape), np.float16))
 
 
@@ -164,11 +181,10 @@ def _computed(
 
 
 def _rendered(
-    images: ImageSource, wanted: dict[bytes, int], count: int, views: int, seed: int, together: int
+    images: ImageSource, wanted: dict[bytes, int], rows: int, views: int, seed: int
 ) -> Generator[tuple[list[bytes], Pixels]]:
     """The wanted images and their views, (n, V, H, W, 3) each; some threads are ahead of whoever asks."""
-    threads, rows = count_cores(), max(1, together // count)
-    keys = list(wanted)
+    threads, keys = count_cores(), list(wanted)
     waiting: deque[tuple[list[bytes], list[Future[Pixels]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:

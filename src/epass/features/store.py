@@ -50,6 +50,10 @@ class Store:
         self.found: dict[bytes, Rows] = {}
         self.waiting: dict[bytes, Rows] = {}  # for their segment
         self.written = time.perf_counter()
+        self.read()
+
+    def read(self) -> None:
+        """Find what is on disk now."""
         if self.folder is not None:
             with suppress(OSError):  # there is none yet, or it is somebody else's
                 os.utime(self.folder)

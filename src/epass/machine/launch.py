@@ -59,6 +59,8 @@ def join_processes(device: str) -> str:
     kind = device_kind(device, int(os.environ.get("LOCAL_WORLD_SIZE", local + 1)))
     if kind == "cuda":
         torch.cuda.set_device(local)
+    if has_joined():
+        return f"cuda:{local}" if kind == "cuda" else kind
     store, own, world = next(rendezvous("env://", timeout=TIMEOUT))
     # Where torchrun keeps its store over a restart, the addresses of dead processes are still in it.
     store = PrefixStore(f"attempt {restarts()}", store)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from inspect import isclass, isfunction, signature
+from typing import Any
 
+import torch
 from torch import nn
 
 from ..errors import InputError, unknown
@@ -18,6 +21,7 @@ from .mlp import MLP
 from .multi_head import MultiHead
 from .resnet import ResNet
 from .small import Small
+from .tuned import OnFeatures
 from .vit import ViT
 from .weights import PUBLISHED, start_from
 from .wide_resnet import WideResNet
@@ -30,6 +34,7 @@ __all__ = [
     "FromImages",
     "MultiHead",
     "NormalizedBackbone",
+    "OnFeatures",
     "Prediction",
     "ResNet",
     "Small",
@@ -37,6 +42,7 @@ __all__ = [
     "WideResNet",
     "count_parameters",
     "find_network",
+    "input_size",
     "make_network",
     "predict_jointly",
     "start_from",
@@ -76,13 +82,30 @@ def find_network(name: str) -> Callable[..., nn.Module]:
 
 
 def make_network(
-    name: str, *, in_channels: int, num_classes: int, weights: str | None = None, **arguments: object
+    name: str,
+    *,
+    in_channels: int,
+    num_classes: int,
+    weights: str | None = None,
+    behind: str | None = None,
+    **arguments: object,
 ) -> Classifier:
     """The classifier around the backbone called `name`, which takes `arguments`.
 
     It starts from the `weights` of a file, if one is given. For networks of other libraries, "published" stands for
-    those that the library knows.
+    those that the library knows. A network of vectors may stand `behind` another one, which makes features of images:
+    both learn, and the weights are those of the other one.
     """
+    if behind is None:
+        return Classifier(_backbone(name, in_channels, weights, **arguments), num_classes)
+    features = _backbone(behind, in_channels, weights)
+    body = _backbone(name, features.num_features, None, **arguments)
+    if getattr(features, "takes_vectors", False) or not getattr(body, "takes_vectors", False):
+        raise InputError(f"'{name}' cannot stand behind '{behind}': net.behind takes a network of images, --net mlp.")
+    return Classifier(OnFeatures(features, body), num_classes)
+
+
+def _backbone(name: str, in_channels: Any, weights: str | None, **arguments: object) -> nn.Module:
     backbone = find_network(name)
     open_arguments = set(signature(backbone).parameters) - {"in_channels", "published"}
     for argument in arguments:
@@ -91,10 +114,21 @@ def make_network(
     if weights == PUBLISHED:
         if "published" not in signature(backbone).parameters:
             raise InputError(f"'{name}' comes without published weights: net.weights names a file of them.")
-        return Classifier(backbone(published=True, in_channels=in_channels, **arguments), num_classes)
+        return backbone(published=True, in_channels=in_channels, **arguments)
     made = backbone(in_channels=in_channels, **arguments)
     start_from(made, weights=weights)
-    return Classifier(made, num_classes)
+    return made
+
+
+@lru_cache(maxsize=8)
+def input_size(name: str) -> int | None:
+    """The side of the images that a network was made for, if it knows one and can be made here."""
+    try:
+        with torch.device("meta") if name in NETWORKS else nullcontext():  # ours need no memory for that
+            size: object = getattr(find_network(name)(in_channels=3), "image_size", None)
+    except InputError:  # whoever trains it says what is wrong
+        return None
+    return size if isinstance(size, int) else None
 
 
 def count_parameters(module: nn.Module) -> int:

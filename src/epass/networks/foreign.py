@@ -29,7 +29,10 @@ def timm_backbone(name: str, published: bool = False, *, in_channels: int = 3) -
     undecayed: Callable[[], set[str]] | None = getattr(model, "no_weight_decay", None)
     own = {parameter for parameter, _ in model.named_parameters()}
     model.undecayed = tuple(sorted(own & undecayed())) if undecayed else ()
-    _remember_scale(model, getattr(model, "pretrained_cfg", None), "mean", "std")
+    known = getattr(model, "pretrained_cfg", None)
+    _remember_scale(model, known, "mean", "std")
+    if isinstance(known, Mapping) and known.get("input_size"):
+        model.image_size = int(known["input_size"][-1])
     return cast(nn.Module, model)
 
 
@@ -63,6 +66,8 @@ class HuggingFace(nn.Module):
             raise InputError(f"transformers does not say how wide the features of '{name}' are: choose an image model.")
         self.model: nn.Module = model
         self.num_features = width
+        size = getattr(config, "image_size", None)
+        self.image_size: int | None = size if isinstance(size, int) else None
         if published:
             _remember_scale(self, _image_settings(name), "image_mean", "image_std")
 

@@ -1,9 +1,10 @@
-"""Start from pre-trained weights: the backbone of the query encoder, and the projection heads one to one."""
+"""Start from weights that are there: those of a pre-training, or those of a run that has learned these classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
@@ -37,6 +38,40 @@ def take_over(state: Mapping[str, Tensor], net: nn.Module, projector: nn.Module 
             )
     for _, prefix, module in parts:
         module.load_state_dict(_below(state, prefix))
+
+
+def go_on_from(
+    state: Mapping[str, Tensor], net: nn.Module, knew: Sequence[str], classes: Sequence[str], where: str = "The run"
+) -> None:
+    """Copy the weights of a trained classifier into a fresh one of the same kind, which may know other classes.
+
+    A class keeps what was learned about it whatever its number is now; one that is new starts fresh.
+
+    Args:
+        state: The `state_dict()` of the trained network.
+        net: The fresh one.
+        knew: The names of the classes that the trained network knows, by number.
+        classes: Those that the fresh one shall know.
+        where: What a refusal calls the trained network.
+
+    Raises:
+        InputError: The network is of another kind; nothing is changed then.
+    """
+    own = net.state_dict()
+    by_class = {name for name in own if name.rpartition(".")[0].endswith("head")}
+    wanted = {name: (len(knew), *shape[1:]) if name in by_class else shape for name, shape in _shapes(own).items()}
+    found = _shapes(state)
+    odd = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+    if odd:
+        raise InputError(f"{where} has another network, '{odd[0]}' differs: go on with the same network and method.")
+    kept = [(classes.index(name), number) for number, name in enumerate(knew) if name in classes]
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if name in by_class:
+                for now, then in kept:
+                    tensor[now] = state[name][then]
+            else:
+                tensor.copy_(state[name])
 
 
 def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -30,8 +30,8 @@ class Average(nn.Module):
         self.momentum, self.average_buffers = momentum, average_buffers
         self.module = copy.deepcopy(module).requires_grad_(False).eval()
         if batch_statistics:
-            for part in self.module.modules():
-                if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            for part, live in zip(self.module.modules(), module.modules(), strict=True):
+                if isinstance(part, nn.modules.batchnorm._BatchNorm) and live.training:  # the other ones are frozen
                     part.training, part.track_running_stats = True, False
 
     def train(self, mode: bool = True) -> Average:

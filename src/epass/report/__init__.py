@@ -3,6 +3,7 @@
 from .card import data_name, write_card
 from .collapse import warnings_of
 from .figures import write_figures
+from .guarded import guard_sentences
 from .page import write_page
 from .readable import sort_out
 from .summary import Group, Spread, group_runs
@@ -26,6 +27,7 @@ __all__ = [
     "data_name",
     "difference_rows",
     "group_runs",
+    "guard_sentences",
     "sort_out",
     "table_heads",
     "table_rows",

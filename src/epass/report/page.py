@@ -16,6 +16,7 @@ from .answers import NOT_YET, class_names
 from .collapse import warnings_of
 from .frame import frame, resource
 from .gallery import class_table, confident_mistakes, interactive_maps
+from .guarded import guard_sentences
 from .maps import atlas_of
 from .pictures import Pictures
 from .scaling import scale
@@ -70,7 +71,7 @@ def write_page(path: str | Path, runs: Sequence[Run], *, title: str, maps: bool 
 def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     """The page as text."""
     groups = group_runs(runs)
-    first, *others = sentences(groups)
+    first, *others = [*sentences(groups), *_about_guards(runs)]
     pictures = Pictures()
     body = [
         f"<header><h1>{escape(title)}</h1>",
@@ -103,6 +104,11 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     text = "\n".join(body)
     script = resource("atlas.js") if 'class="atlas"' in text else ""
     return frame(title, text, style=pictures.style, script=script)
+
+
+def _about_guards(runs: Sequence[Run]) -> list[str]:
+    found = {run.name: " ".join(guard_sentences(run.results)) for run in runs}
+    return [f"{name}: {text}" if len(runs) > 1 else text for name, text in found.items() if text]
 
 
 def shown_run(group: Group) -> Run:

@@ -34,6 +34,8 @@ def readable_run(folder: Path) -> Run:
     run = load_run(folder)
     read_recipe(str(run.path / "recipe.toml"))  # says that it is of a newer version
     if run.results is not None:
+        if "last" not in run.results:
+            raise InputError(f"'{folder}' was not tested (data.holdout=0), so there is nothing to show of it.")
         needed = {"model.json": run.model, "predictions.npz": run.predictions}
         lacking = [name for name, found in needed.items() if found is None]
         if lacking:

@@ -132,7 +132,9 @@ def _name(run: Run) -> str:
     name += f" + EPASS ({_projectors(run)})" if _projectors(run) > 1 else ""
     wrapper = run.recipe.get("wrapper", {}).get("name")
     name += f" + {display_name(str(wrapper), run)}" if wrapper else ""
-    return f"{name}, pre-trained" if run.recipe.get("start") else name
+    if not run.recipe.get("start"):
+        return name
+    return f"{name}, {'fine-tuned' if 'behind' in run.recipe.get('net', {}) else 'pre-trained'}"
 
 
 def _setting(run: Run) -> Iterator[tuple[str, Any]]:

@@ -2,13 +2,15 @@
 
 from .embeddings import Embeddings, load_embeddings, names_of_test_images, write_embeddings
 from .environment import environment
-from .folder import METRICS, MODEL, PRETRAINED, SPLIT, WEIGHTS, RunFolder
-from .load import Predictions, Run, load_run
+from .folder import KEPT_LABELS_ONLY, METRICS, MODEL, PRETRAINED, RESULTS, SPLIT, WEIGHTS, RunFolder
+from .load import Predictions, Run, is_finished, load_run
 
 __all__ = [
+    "KEPT_LABELS_ONLY",
     "METRICS",
     "MODEL",
     "PRETRAINED",
+    "RESULTS",
     "SPLIT",
     "WEIGHTS",
     "Embeddings",
@@ -16,6 +18,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "environment",
+    "is_finished",
     "load_embeddings",
     "load_run",
     "names_of_test_images",

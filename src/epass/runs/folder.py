@@ -32,6 +32,7 @@ EMBEDDINGS = "embeddings.safetensors"
 RESULTS = "results.json"
 PAGE = "report.html"
 FILES = (ENVIRONMENT, RECIPE, SPLIT, METRICS, WEIGHTS, PRETRAINED, MODEL, PREDICTIONS, EMBEDDINGS, RESULTS, PAGE)
+KEPT_LABELS_ONLY = "labels only"  # in the results: a guard put this model in the place of the trained one
 CHECKPOINT = "step-*.safetensors"
 
 

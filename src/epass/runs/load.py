@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .contents import check_environment, check_model, check_recipe, check_results
 from .exported import check_format
-from .folder import ENVIRONMENT, MODEL, PREDICTIONS, RECIPE, RESULTS, RunFolder
+from .folder import ENVIRONMENT, KEPT_LABELS_ONLY, MODEL, PREDICTIONS, PRETRAINED, RECIPE, RESULTS, RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,17 +80,28 @@ def load_run(path: str | Path) -> Run:
     recipe, found = _read_recipe(folder.path / RECIPE), _read_json(folder.path / ENVIRONMENT, check_environment)
     assert found is not None  # the folder would not exist as a run
     predictions, validation = _read_predictions(folder.path / PREDICTIONS)
+    results, metrics = _read_json(folder.path / RESULTS, check_results), folder.metrics()
+    if results is not None and results.get("guard", {}).get("kept") == KEPT_LABELS_ONLY:
+        recipe, metrics = _of_labels_only(recipe, results)
     return Run(
         path=folder.path,
         name=folder.path.resolve().name,
         recipe=recipe,
         environment=found,
-        metrics=folder.metrics(),
-        results=_read_json(folder.path / RESULTS, check_results),
+        metrics=metrics,
+        results=results,
         model=_read_json(folder.path / MODEL, check_model),
         predictions=predictions,
         validation=validation,
     )
+
+
+def _of_labels_only(recipe: dict[str, Any], results: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the model in the folder was trained by, and the one test of it: the files tell of the model beside it."""
+    kept = {name: table for name, table in recipe.items() if name not in ("projector", "wrapper")}
+    scores = {f"test_{name}": value for name, value in results["last"].items()}
+    row = {"step": results["steps"], "seconds": results["seconds"], **scores}
+    return {**kept, "method": {"name": "supervised"}}, [row]
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
@@ -158,3 +169,8 @@ def _answers(logits: Any, labels: Any) -> Predictions:
     if not (np.abs(logits) <= limit).all():  # NaN is not
         raise ValueError("some logits are not finite")
     return Predictions(logits.astype(np.float32, copy=False), labels.astype(np.int64, copy=False))
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether it is the folder of a run that has learned classes, to go on from."""
+    return folder.is_dir() and (folder / MODEL).is_file() and not (folder / PRETRAINED).exists()

@@ -126,12 +126,7 @@ def restore_newest(folder: Path, progress: RunState, unreported: Unreported | No
 
     A damaged file is named in a warning and the one before it is used.
     """
-    for path in checkpoints(folder):
-        try:
-            step, tensors = read_checkpoint(path)
-        except (OSError, SafetensorError, ValueError, KeyError) as problem:
-            warnings.warn(f"{path} is damaged ({problem}); going back to the checkpoint before it.", stacklevel=2)
-            continue
+    for path, step, tensors in intact(folder):
         rest = {name: tensors.pop(name) for name in list(tensors) if name.startswith(UNREPORTED)}
         own = progress.tensors()
         if own.keys() != tensors.keys():
@@ -147,6 +142,15 @@ def restore_newest(folder: Path, progress: RunState, unreported: Unreported | No
             unreported.restore(step, rest, next(iter(own.values())).device)
         return step
     return 0
+
+
+def intact(folder: Path) -> Iterator[tuple[Path, int, dict[str, Tensor]]]:
+    """The checkpoints of a folder with their steps and tensors, newest first; damaged ones are named and left out."""
+    for path in checkpoints(folder):
+        try:
+            yield path, *read_checkpoint(path)
+        except (OSError, SafetensorError, ValueError, KeyError) as problem:
+            warnings.warn(f"{path} is damaged ({problem}); going back to the checkpoint before it.", stacklevel=3)
 
 
 def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:

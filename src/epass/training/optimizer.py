@@ -57,7 +57,7 @@ def lr_scales(module: nn.Module, layer_decay: float) -> dict[nn.Parameter, float
             f"plan.layer_decay is {layer_decay}, but this network does not know its layers: set it to 1.0, or choose "
             "one that does, such as vit-small-patch2-32."
         )
-    for part in layered:
+    for part in reversed(layered):  # of parts inside of one another, the outer one has the last word
         layer_of, num_layers = cast(Callable[[str], int], part.layer_of), cast(int, part.num_layers)
         scales |= {p: layer_decay ** (num_layers - layer_of(name)) for name, p in part.named_parameters()}
     return scales

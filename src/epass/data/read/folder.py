@@ -1,9 +1,10 @@
 """A folder of image files as a data set, on disk or in an archive.
 
-Two layouts are understood, both with folders of any depth inside a class:
+Three layouts are understood, all with folders of any depth inside a class:
 
 - `labeled/<class>/...` or `train/<class>/...`, optionally `unlabeled/...`, `val/<class>/...` and `test/<class>/...`
 - `<class>/...`, where every image has a label
+- images in no class folder, some of which have their label in the table `labels.csv` beside them
 
 Folders that can be read both ways are refused, and what is not used is listed.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from ...errors import InputError, unknown
 from ...files import as_text
+from .given_labels import LABELS, GivenLabels, find_labels
 from .listing import ROLES, Listing, Place, check_number, name_inside, quoted, taken_for
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -23,41 +25,56 @@ LABELED = ("labeled", "labelled")  # whoever has such a folder means no other on
 Problem = tuple[Place, str]  # what cannot be used and why, as a text to be put behind its name
 
 
-def list_folder(path: Path) -> Listing:
+def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
     """The images under `path`.
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    return list_layout(path, as_text(path.resolve().name), path)
+    return list_layout(path, as_text(path.resolve().name), path, find_labels(path), labels_needed=labels_needed)
 
 
-def list_layout(path: Place, name: str, root: Path) -> Listing:
-    """The images under a folder on disk or in an archive, which is called `name` and was found at `root`."""
+def list_layout(
+    path: Place, name: str, root: Path, given: GivenLabels | None = None, *, labels_needed: bool = True
+) -> Listing:
+    """The images under a folder on disk or in an archive, which is called `name` and was found at `root`.
+
+    Without `labels_needed` there may be labels of a single class, or none, and images for tests are left out.
+    """
     problems: list[Problem] = []
     entries = _entries(path, path, problems)
     folders = [entry for entry, is_folder in entries if is_folder]
-    parts = _find_parts(path, folders, problems)
+    loose = [entry for entry, is_folder in entries if not is_folder]
+    sorted_by_hand = given is None and labels_needed  # every labeled image lies in the folder of its class
+    parts = _find_parts(path, folders, problems, sorted_by_hand)
     if not parts:
         problems = []  # they are found again
-        classes, train, labels = list_classes(path, path, problems)
-        check_number(classes, f"The folder '{path}'")
-        return Listing(name, root, classes, train, labels, problems=named(problems, root))
-    classes, train, labels = _list_labeled(path, parts, problems)
-    if "unlabeled" in parts:
-        unlabeled = list(walk(parts["unlabeled"], path, problems))
-        _check_open(parts["unlabeled"], problems)
-        train += unlabeled
-        labels += [-1] * len(unlabeled)
+        if sorted_by_hand and loose and not folders and root.is_dir():
+            raise InputError(
+                f"The images in '{path}' have no classes: give every class a folder, or let 'epass suggest {path}' say "
+                "which ones to label."
+            )
+    classes, train, labels = _list_training(path, parts, [] if sorted_by_hand else loose, problems)
+    taken = taken_for({role: as_text(folder.name) for role, folder in parts.items()})
+    if "unlabeled" in parts and -1 not in labels:
+        taken[as_text(parts["unlabeled"].name)] += ", but it holds none"
+    lacking: list[tuple[str, str]] = []
+    if given is not None:
+        known = [classes[label] if label >= 0 else "" for label in labels]
+        texts, lacking = given.apply([name_inside(file, root) for file in train], known)
+        classes = sorted({*filter(None, texts)})
+        numbers = {"": -1} | {text: number for number, text in enumerate(classes)}
+        labels = [numbers[text] for text in texts]
+        taken[LABELS] = f"the labels of {sum(bool(label) for label, _ in given.rows.values()):,} images"
+    if labels_needed:
+        check_number(classes, f"The folder '{parts.get('labeled', path)}'")
     validation, test = (
-        _list_scored(parts[role], path, role, classes, problems) if role in parts else ([], [])
+        _list_scored(parts[role], path, role, classes, problems) if role in parts and labels_needed else ([], [])
         for role in ("validation", "test")
     )
     if "test" not in parts:
         validation, test = ([], []), validation
-    taken = taken_for({role: as_text(folder.name) for role, folder in parts.items()})
-    if "unlabeled" in parts and not unlabeled:
-        taken[as_text(parts["unlabeled"].name)] += ", but it holds none"
-    loose = sum(not is_folder for _, is_folder in entries)
+    used = [*parts.values(), *(folders if not parts else [])]
+    beside = len(loose) if parts and not (loose and loose[0] in train) else 0
     return Listing(
         name,
         root,
@@ -67,13 +84,35 @@ def list_layout(path: Place, name: str, root: Path) -> Listing:
         *test,
         validation=len(validation[0]),
         parts=taken,
-        unused=[as_text(folder.name) for folder in folders if folder not in parts.values()]
-        + ([f"{loose:,} image{'s' * (loose != 1)} beside the folders"] if loose else []),
-        problems=named(problems, root),
+        unused=[as_text(folder.name) for folder in folders if folder not in used]
+        + ([f"{beside:,} image{'s' * (beside != 1)} beside the folders"] if beside else []),
+        problems=named(problems, root) + lacking,
     )
 
 
-def _find_parts(path: Place, folders: Sequence[Place], problems: Sequence[Problem]) -> dict[str, Place]:
+def _list_training(
+    path: Place, parts: dict[str, Place], loose: list[Place], problems: list[Problem]
+) -> tuple[list[str], list[Place], list[int]]:
+    """As `list_classes`, with the unlabeled images behind; `loose` are those that may lie in no folder."""
+    if not parts and not loose:
+        return list_classes(path, path, problems)
+    classes: list[str] = []
+    train: list[Place] = []
+    labels: list[int] = []
+    if "labeled" in parts:
+        classes, train, labels = _list_labeled(path, parts, problems)
+    unlabeled: list[Place] = []
+    if "unlabeled" in parts:
+        unlabeled = list(walk(parts["unlabeled"], path, problems))
+        _check_open(parts["unlabeled"], problems)
+    elif "labeled" not in parts:
+        unlabeled = loose if parts else list(walk(path, path, problems))
+    return classes, train + unlabeled, labels + [-1] * len(unlabeled)
+
+
+def _find_parts(
+    path: Place, folders: Sequence[Place], problems: Sequence[Problem], sorted_by_hand: bool
+) -> dict[str, Place]:
     """The folders that are parts of a data set, by their role; none where every folder is a class."""
     for place, reason in problems:
         if place is path or place.name.lower() in ROLES:  # without a whole part, it would be another data set
@@ -92,7 +131,7 @@ def _find_parts(path: Place, folders: Sequence[Place], problems: Sequence[Proble
         beside = [folder.name for folder in folders if folder not in parts.values() and any(walk(folder, path, []))]
         if beside:
             raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
-    if "labeled" not in parts:
+    if "labeled" not in parts and sorted_by_hand:
         raise _two_ways(path, parts, "add the labeled images as labeled/<class>/")
     return parts
 
@@ -119,7 +158,6 @@ def _list_labeled(
             f"'{folder}' can be read in two ways: with {quoted(no_classes or classes)} as parts of a data set, then "
             f"move them to '{path}', or as classes, then call them otherwise."
         )
-    check_number(classes, f"The folder '{folder}'")
     return classes, train, labels
 
 

@@ -47,8 +47,13 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
-def list_table(path: Path, path_column: str | None = None, label_column: str | None = None) -> Listing:
-    """The images that a table names; without column names, the first column with a usual name is taken."""
+def list_table(
+    path: Path, path_column: str | None = None, label_column: str | None = None, *, labels_needed: bool = True
+) -> Listing:
+    """The images that a table names; without column names, the first column with a usual name is taken.
+
+    Without `labels_needed` there may be labels of a single class, or none.
+    """
     table = open_table(path)
     advice = "say which one it is with data.{}_column"
     chosen = [
@@ -87,7 +92,10 @@ def list_table(path: Path, path_column: str | None = None, label_column: str | N
         files.append(file)
         names.append(label)
     classes = number_classes(filter(None, known))
-    check_number(classes, f"The column '{chosen[1]}' of '{path}'")
+    if labels_needed:
+        check_number(classes, f"The column '{chosen[1]}' of '{path}'")
+    else:  # what is tested may have classes that nobody has labeled yet
+        parts |= {role: ([], []) for role in ("validation", "test")}
     numbers = {role: number(names, classes, f"{role} class") for role, (_, names) in parts.items()}
     if "validation" in called and "test" not in called:
         parts["test"], numbers["test"] = parts["validation"], numbers["validation"]

@@ -16,7 +16,7 @@ from ..vectors import Vectors, vector_statistics, views_of_vectors
 from .array_files import Array, missing_array, read_npy, read_npz
 from .arrays import Values, number_labels
 from .tables import ENDINGS, LABEL_NAMES, SPLITS, Table, cell_text, find_column, is_table, open_table
-from .vector_files import KEYS, as_views, vectors_in
+from .vector_files import KEYS, as_views, find_vectors, vectors_in
 
 _LABELS = "labels.npy"  # beside an .npy file of vectors
 
@@ -66,8 +66,13 @@ def _labeled(views: Array, labels: Sequence[int]) -> Vectors:
     return Vectors(torch.from_numpy(views), torch.tensor(labels, dtype=torch.int64))
 
 
-def open_vectors(path: Path, label_column: str | None = None) -> Dataset:
-    """The data set in an .npz or .npy file or in a table."""
+def open_vectors(path: Path, label_column: str | None = None, *, labels_needed: bool = True) -> Dataset:
+    """The data set in an .npz or .npy file or in a table; without `labels_needed` there may be no labels at all."""
+    if not labels_needed and not _has_labels(path, label_column):
+        vectors = find_vectors(path).vectors
+        found = _labeled(vectors[:, None], [-1] * len(vectors))
+        mean, std = vector_statistics(found.pixels)
+        return Dataset(as_text(path.stem), (), found, None, mean, std, views_of_vectors(0, mean, std))
     if path.suffix.lower() == ".npz":
         return _open_npz(path)
     if is_table(path):
@@ -91,6 +96,17 @@ def open_vectors(path: Path, label_column: str | None = None) -> Dataset:
             f"an array '{_LABELS}'."
         )
     return _located(path, vectors, read_npy(labels))
+
+
+def _has_labels(path: Path, label_column: str | None) -> bool:
+    """Whether a file, or a table beside it, says of any vector what it is."""
+    if path.suffix.lower() == ".npz" or path.with_name(_LABELS).is_file():
+        return True
+    tables = [path] if is_table(path) else [path.with_suffix(ending) for ending in ENDINGS]
+    for table in (open_table(place) for place in tables if place.is_file()):
+        names = [name for name in table.columns if name == label_column or name.lower() in LABEL_NAMES]
+        return any(cell_text(path, names[0], cell) for cell in table.take(names[:1])[0]) if names else False
+    return False
 
 
 def _located(path: Path, *arrays: Any) -> Dataset:
@@ -138,4 +154,4 @@ def _divided(path: Path, where: Path, table: Table, vectors: Array, label: str) 
     parts = [
         part for chosen in (train, test) if chosen for part in (vectors[chosen], [cells[0][row] for row in chosen])
     ]
-    return replace(_located(path, *parts), validation=len(rows["validation"]))
+    return replace(_located(path, *parts), validation=len(rows["validation"]), train_rows=tuple(train))

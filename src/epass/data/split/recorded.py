@@ -45,10 +45,10 @@ def find_recorded(data: bytes, path: Path, dataset: Dataset, needed: Sequence[st
     content = parse_split(data, path)
     if content["data"].get("fingerprint") == fingerprint(dataset):
         positions = find_positions(path, content, dataset)
-        check_parts(path, positions, dataset)
+        check_parts(path, positions, dataset, tested=bool(content["test"]))
         return Recorded(dataset, positions, "")
     began = f"The images in '{dataset.name}' are not those that the run began with"
-    if not all(_has_names(content[part], dataset, part) for part in PARTS):
+    if not all(has_names(content[part], dataset, part) for part in PARTS):
         raise InputError(
             f"{began}, and without file names nobody can tell which is which: put back {say_count(_data(content))}, "
             f"where {say_count(count_images(dataset))} is now."
@@ -59,19 +59,20 @@ def find_recorded(data: bytes, path: Path, dataset: Dataset, needed: Sequence[st
     positions = find_positions(path, {**content, **left}, dataset)
     if [dataset.classes[number] for number in positions.classes] != content["classes"]:
         raise InputError(f"{began}: its classes come in another order. Put the old ones back.")
-    relabeled = _count_relabeled(path, content, positions, dataset)
-    change = f"{began} ({_describe(content, dataset, gone, relabeled)})"
+    relabeled = count_relabeled(path, content, positions, dataset)
+    change = f"{began} ({describe_change(content, dataset, gone, relabeled)})"
     if lacking := list(dict.fromkeys(name for part in needed for name in gone[part])):
         some = ", ".join(lacking[:NAMED]) + (f" and {len(lacking) - NAMED:,} more" if len(lacking) > NAMED else "")
         raise InputError(f"{change}, and some are needed: put back {some}.")
     if "labeled" in needed and (relabeled is None or relabeled["labeled"]):
         what = "and it did not write down its labels" if relabeled is None else "and its labels would be others"
         raise InputError(f"{change}, {what}: put the old ones back, or start a new run.")
-    check_parts(path, positions, dataset)
+    check_parts(path, positions, dataset, tested=bool(content["test"]))
     return Recorded(_with_scale(path, content, dataset), positions, change)
 
 
-def _has_names(entries: Sequence[object], dataset: Dataset, part: str) -> bool:
+def has_names(entries: Sequence[object], dataset: Dataset, part: str) -> bool:
+    """Whether images that a split file lists can be found by name."""
     return not entries or (bool(names_of(dataset, part)) and all(isinstance(entry, str) for entry in entries))
 
 
@@ -82,7 +83,7 @@ def _data(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": written.get("name")} | {key: n if type(n) is int else 0 for key, n in counts.items()}
 
 
-def _count_relabeled(
+def count_relabeled(
     path: Path, content: Mapping[str, Any], positions: Positions, dataset: Dataset
 ) -> dict[str, int] | None:
     """How many images of each part have another label now; None where the run did not write them down."""
@@ -94,14 +95,19 @@ def _count_relabeled(
         labels = written.get(part) if isinstance(written, dict) else None
         if not isinstance(labels, list) or len(labels) != len(content[part]):
             raise InputError(f'\'{path}\' is damaged: "labels" has not one for every image in "{part}".')
-        then = dict(zip(content[part], labels, strict=True))
+        then = {name: _class_name(label, content["classes"]) for name, label in zip(content[part], labels, strict=True)}
         names = [names_of(dataset, part)[position] for position in getattr(positions, part).tolist()]
+        known = [dataset.classes[number] for number in positions.classes]
         now = zip(names, label_numbers(dataset, part, positions), strict=True)
-        changed[part] = sum(then[name] != label for name, label in now)
+        changed[part] = sum(then[name] != _class_name(label, known) for name, label in now)
     return changed
 
 
-def _describe(
+def _class_name(label: Any, classes: Sequence[Any]) -> object:
+    return classes[label] if type(label) is int and 0 <= label < len(classes) else None
+
+
+def describe_change(
     content: Mapping[str, Any],
     dataset: Dataset,
     gone: Mapping[str, Sequence[str]],

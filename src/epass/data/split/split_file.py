@@ -130,8 +130,8 @@ def _positions(path: Path, part: str, entries: list[Any], dataset: Dataset) -> I
     return np.array(found, dtype=np.int64)
 
 
-def check_parts(path: Path, positions: Positions, dataset: Dataset) -> None:
-    """What is tested must not be trained on, and what is labeled must have a label."""
+def check_parts(path: Path, positions: Positions, dataset: Dataset, *, tested: bool = True) -> None:
+    """What is tested must not be trained on, and what is labeled must have a label; `tested`: there must be a test."""
     labeled, held_out = positions.labeled, positions.test if dataset.test is None else positions.test[:0]
     if len(np.unique(labeled)) < len(labeled):
         raise InputError(f"'{path}' has an image twice in \"labeled\": list each one once.")
@@ -143,8 +143,8 @@ def check_parts(path: Path, positions: Positions, dataset: Dataset) -> None:
             raise InputError(f"'{path}' has an image in \"{name}\" that is trained on, too: list it in one part.")
     if np.isin(positions.validation, held_out).any():
         raise InputError(f'\'{path}\' has an image in both "validation" and "test": list it in one part.')
-    tested = _source(dataset, "test").labels.numpy()[positions.test]
-    if not np.isin(tested, positions.classes).any():
+    truth = _source(dataset, "test").labels.numpy()[positions.test]
+    if tested and not np.isin(truth, positions.classes).any():
         raise InputError(f'\'{path}\' has no image of its "classes" in "test": list at least one.')
 
 

@@ -40,7 +40,7 @@ class Split:
     labeled: ImageSource
     unlabeled: ImageSource  # truth where it is known and was not trained on, for diagnostics only
     test: ImageSource
-    held_out: bool  # the test part was taken from the training images
+    held_out: bool  # the test part was taken from the training images; it may be empty
     label_counts: tuple[int, ...]  # labeled images per class
     classes: tuple[str, ...]  # the known ones: what the labels above are numbers of
     positions: Positions  # where all of them lie in the data set
@@ -53,7 +53,7 @@ class Protocol:
     """How a data set is divided. The fields are keys of a recipe's [data] table."""
 
     labels: int | None = None  # so many, equally many of every class; None keeps every known label
-    holdout: float = 0.2  # without a test set, this share of every class's labeled images becomes one
+    holdout: float = 0.2  # without a test set, this share of every class's labeled images becomes one; 0: no test
     include_labeled: bool | Literal["twice"] | None = None  # among the unlabeled; None: unless there is a long tail
     validation: float = 0.0  # share of every class's labels that is kept for choosing a step
     fold: int | None = None  # the labeled images are this list of the data set, from 1
@@ -114,7 +114,7 @@ def _draw_positions(dataset: Dataset, protocol: Protocol, seed: int, all_labels:
     everything = dataset.train.labels.numpy()
     kept, own = np.split(np.arange(len(everything)), [len(everything) - dataset.validation])
     test = np.arange(0 if dataset.test is None else len(dataset.test))
-    if dataset.test is None:
+    if dataset.test is None and protocol.holdout:
         kept, test = _hold_out(everything, protocol.holdout, dataset.classes)
     known = _known(protocol.known_classes, dataset.classes)
     truth = _numbers(everything, known, len(dataset.classes))
@@ -256,7 +256,9 @@ def _numbers(labels: IntArray, known: tuple[int, ...], num_classes: int) -> IntA
 def _hold_out(labels: IntArray, share: float, classes: tuple[str, ...]) -> tuple[IntArray, IntArray]:
     """Positions to train on, ascending, and positions of the test part, class by class."""
     if not 0 < share < 1:
-        raise InputError(f"The held-out share {share:g} is out of range: use a number between 0 and 1, such as 0.2.")
+        raise InputError(
+            f"The held-out share {share:g} is out of range: use a number between 0 and 1, such as 0.2; 0 is no test."
+        )
     for name, size in zip(classes, class_sizes(labels, len(classes)), strict=True):
         if size < 2:
             raise InputError(

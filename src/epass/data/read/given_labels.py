@@ -1,0 +1,58 @@
+"""Labels in a table beside images, for folders in which not every class has a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import normpath
+
+from ...errors import InputError, shortened
+from .tables import LABEL_NAMES, PATH_NAMES, cell_text, find_column, open_table
+
+LABELS = "labels.csv"  # in the folder of images
+
+
+@dataclass(frozen=True)
+class GivenLabels:
+    """What a table in a folder of images says about some of them."""
+
+    table: Path
+    rows: dict[str, tuple[str, int]]  # label and line by the path of the image inside of the folder
+
+    def apply(self, names: Sequence[str], known: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """The labels of the images with these names, "" for none, and rows that name no such image.
+
+        The table has the last word: whoever corrects the label of an image in a class folder need not move it.
+        """
+        labels = [self.rows.get(name, ("", 0))[0] or label for name, label in zip(names, known, strict=True)]
+        here = frozenset(names)
+        lacking = [(name, line) for name, (_, line) in self.rows.items() if name not in here]
+        return labels, [(name, f"in row {line} of {LABELS} is no image to train on") for name, line in lacking]
+
+
+def find_labels(folder: Path) -> GivenLabels | None:
+    """The labels in a folder's own table, if there is one with a column of paths and one of labels."""
+    path = folder / LABELS
+    if not path.is_file():
+        return None
+    table = open_table(path)
+    columns = {name.lower() for name in table.columns}
+    if not (columns & {*PATH_NAMES} and columns & {*LABEL_NAMES}):
+        return None  # a table of something else, which folders of classes may have beside them
+    chosen = [find_column(path, table.columns, None, usual, "") for usual in (PATH_NAMES, LABEL_NAMES)]
+    cells = [
+        [cell_text(path, name, cell) for cell in column]
+        for name, column in zip(chosen, table.take(chosen), strict=True)
+    ]
+    rows: dict[str, tuple[str, int]] = {}
+    for line, value, label in zip(table.lines, *cells, strict=True):
+        if not value:
+            raise InputError(f"Row {line} of '{path}' has no path: fill it in or remove the row.")
+        name = normpath(value)
+        if name in rows:
+            raise InputError(
+                f"Rows {rows[name][1]} and {line} of '{path}' both name '{shortened(name)}': remove one of them."
+            )
+        rows[name] = (label, line)
+    return GivenLabels(path, rows)

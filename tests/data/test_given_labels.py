@@ -1,0 +1,124 @@
+"""Labels in a table inside of a folder of images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from epass.data import Vectors, divide, open_dataset, side_of_photos, survey_folder
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """`make("1.png", "cat/2.png", labels="path,label")` a folder."""
+
+    def made(*names: str, labels: str | None = None) -> Path:
+        root = tmp_path / "photos"
+        for level, name in enumerate(names):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), level).save(root / name)
+        if labels is not None:
+            (root / "labels.csv").write_text(labels, encoding="utf-8")
+        return root
+
+    return made
+
+
+def labels_of(folder: Path) -> dict[str, str]:
+    made = open_dataset(str(folder))
+    numbers = zip(made.train_names, made.train.labels.tolist(), strict=True)
+    return {name: made.classes[number] if number >= 0 else "" for name, number in numbers}
+
+
+FLAT = ("1.png", "2.png", "3.png", "more/4.png")
+TABLE = "path,label\n1.png,dog\n./3.png,cat\nmore/4.png,\n"
+
+
+def test_images_in_no_class_folder_get_the_labels_of_a_table(make: Make) -> None:
+    folder = make(*FLAT, labels=TABLE)
+    assert labels_of(folder) == {"1.png": "dog", "2.png": "", "3.png": "cat", "more/4.png": ""}
+    made = open_dataset(str(folder))
+    assert (made.classes, made.parts) == (("cat", "dog"), {"labels.csv": "the labels of 2 images"})
+    assert survey_folder(folder).dataset.classes == ("cat", "dog")
+
+
+def test_without_the_table_they_are_refused_as_before(make: Make, refused) -> None:
+    with refused("1.png' lies outside of the class folders"):
+        open_dataset(str(make(*FLAT)))
+
+
+def test_a_folder_of_nothing_but_images_says_what_to_do(make: Make, refused) -> None:
+    with refused("have no classes", "give every class a folder", "epass suggest "):
+        open_dataset(str(make("1.png", "2.png")))
+
+
+def test_unlabeled_images_of_a_layout_get_labels_and_class_folders_are_corrected(make: Make) -> None:
+    parts = ("labeled/cat/1.png", "labeled/dog/2.png", "unlabeled/3.png", "unlabeled/4.png", "test/cat/5.png")
+    table = "file,label\nunlabeled/3.png,emu\nlabeled/dog/2.png,cat\nunlabeled/4.png,dog\n"
+    folder = make(*parts, labels=table)
+    expected = {"labeled/cat/1.png": "cat", "labeled/dog/2.png": "cat", "unlabeled/3.png": "emu"}
+    assert labels_of(folder) == {**expected, "unlabeled/4.png": "dog"}
+    made = open_dataset(str(folder))
+    assert made.test is not None
+    assert made.classes[made.test.labels[0]] == "cat"
+
+
+def test_a_test_folder_needs_no_labeled_folder_beside_a_table(make: Make) -> None:
+    for names in (("1.png", "2.png"), ("unlabeled/1.png", "unlabeled/2.png")):
+        folder = make(*names, "test/cat/5.png", labels=f"path,label\n{names[0]},cat\n{names[1]},dog\n")
+        made = open_dataset(str(folder))
+        assert made.train_names == names
+        assert divide(made, seed=0).test.labels.tolist() == [0]
+        for name in names:
+            (folder / name).unlink()
+
+
+def test_rows_that_cannot_be_meant_are_refused(make: Make, refused) -> None:
+    folder = make(*FLAT, labels=TABLE + "5.png,cat\n")
+    with refused("5.png' in row 5 of labels.csv is no image to train on"):
+        open_dataset(str(folder))
+    assert len(open_dataset(str(folder), skip_unreadable=True).train) == 4
+    (folder / "labels.csv").write_text(TABLE + "more/../1.png,cat\n")
+    with refused("Rows 2 and 5", "both name '1.png'"):
+        open_dataset(str(folder))
+    (folder / "labels.csv").write_text("path,label\n,cat\n")
+    with refused("Row 2", "has no path"):
+        open_dataset(str(folder))
+    (folder / "labels.csv").write_text("path,label\n1.png,cat\n")
+    with refused("single class 'cat'"):
+        open_dataset(str(folder))
+
+
+def test_a_table_of_something_else_beside_class_folders_is_passed_over(make: Make) -> None:
+    folder = make("cat/1.png", "dog/2.png", labels="id,breed\n1,x\n")
+    assert labels_of(folder) == {"cat/1.png": "cat", "dog/2.png": "dog"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are text there")
+def test_a_name_that_is_no_text_gets_its_label(make: Make) -> None:
+    folder = make("1.png", "2.png", labels="path,label\nM\\xf6we.png,gull\n2.png,cat\n")
+    os.rename(folder / "1.png", os.fsencode(folder) + b"/M\xf6we.png")
+    assert labels_of(folder) == {"2.png": "cat", "M\\xf6we.png": "gull"}
+
+
+def test_what_is_to_be_labeled_needs_no_label(make: Make, tmp_path: Path) -> None:
+    folder = make(*FLAT)
+    made = open_dataset(str(folder), labels_needed=False)
+    assert (made.classes, made.train.labels.tolist()) == ((), [-1] * 4)
+    assert side_of_photos(str(folder)) == 8
+    (folder / "table.csv").write_text("path,label,split\n1.png,,\n2.png,cat,\n3.png,dog,test\n")
+    made = open_dataset(str(folder / "table.csv"), labels_needed=False)
+    assert (made.classes, made.train.labels.tolist(), made.test) == (("cat",), [-1, 0], None)
+    np.save(tmp_path / "v.npy", np.eye(3))
+    made = open_dataset(str(tmp_path / "v.npy"), labels_needed=False)
+    assert isinstance(made.train, Vectors)
+    (tmp_path / "v.csv").write_text("label,x\ncat,1\ndog,1\n,1\n")
+    made = open_dataset(str(tmp_path / "v.npy"), labels_needed=False)
+    assert (made.classes, made.train.labels.tolist()) == (("cat", "dog"), [0, 1, -1])

@@ -1,0 +1,163 @@
+"""A run that goes on from a finished one: from its weights, on data that may have grown, with the test it had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from epass.app.events import Event, Notice
+from epass.app.train import train
+from epass.engine.models import load_model, trained_heads
+from epass.errors import InputError
+from epass.networks import make_network
+from epass.parts.pretrained import go_on_from
+from epass.parts.projector import ProjectorEnsemble
+from tiny_recipe import tiny_recipe
+
+SAID: dict[str, Any] = {"device": "cpu"}
+
+
+def save(names: list[str], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for name in names:
+        path = Path("photos", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 120, (8, 8), dtype=np.uint8) + 100 * np.uint8("b/" in name)
+        Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture(autouse=True)
+def _photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
+    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)  # a few steps teach nothing
+    Path("tiny.toml").write_text(tiny_recipe())
+    save([f"{label}/{number:02d}.png" for label in "ab" for number in range(20, 40)], seed=0)
+    train("photos", recipe="tiny.toml", method="supervised", labels=4, out="run", **SAID).result()
+
+
+def go_on(**said: Any) -> tuple[list[str], Any]:
+    events: list[Event] = list(train(earlier="run", **SAID, **said))
+    return [event.sentence for event in events if isinstance(event, Notice) and "cache" not in event.sentence], events[
+        -1
+    ]
+
+
+def parts(run: str) -> dict[str, Any]:
+    return json.loads(Path(run, "split.json").read_text())
+
+
+def test_it_goes_on_from_the_weights_and_keeps_the_run() -> None:
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    said, result = go_on(steps=1, settings=["plan.lr=1e-12"])
+    assert result.values["run"] == str(Path("run-continued").absolute())
+    error = 100 * json.loads(Path("run/results.json").read_text())["last"]["error"]
+    steps = json.loads(Path("run/results.json").read_text())["steps"]
+    assert said[0] == f"Starts from 'run', {error:.1f} % test error after {steps} steps. It is kept."
+    assert said[1] == "Since then: the same images and labels. The test images stay the same."
+    old, new = load_model("run")[0].state_dict(), load_model("run-continued")[0].state_dict()
+    learned = [name for name, _ in load_model("run")[0].named_parameters()]
+    assert all(
+        torch.allclose(old[name], new[name], rtol=0, atol=1e-6) for name in learned
+    )  # hardly learned at such a rate
+    assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    assert parts("run") == parts("run-continued")
+
+
+def test_a_second_one_gets_a_folder_of_its_own_and_resume_finds_its_own_split() -> None:
+    go_on(steps=1)
+    assert go_on(steps=1)[1].values["run"].endswith("run-continued-2")
+    save(["a/00.png"], seed=3)
+    go_on(steps=2, out="third")
+    went = parts("third")
+    shutil.rmtree("third/checkpoints")
+    Path("third/results.json").unlink()
+    train(resume=True, out="third", **SAID).result()
+    assert parts("third") == went
+
+
+def test_what_was_tested_is_never_trained_on_whatever_was_added() -> None:
+    save([f"{label}/{number:02d}.png" for label in "ab" for number in range(6)], seed=1)  # every position moves
+    said, _ = go_on(steps=1, labels=8)
+    assert said[1] == "Since then: 12 added, 4 labels more. The test images stay the same."
+    old, new = parts("run"), parts("run-continued")
+    assert new["test"] == old["test"]
+    assert set(old["labeled"]) < set(new["labeled"])
+    assert len(new["labeled"]) == 8
+    assert not set(new["test"]) & {*new["labeled"], *new["unlabeled"]}
+    assert {*new["unlabeled"], *new["test"]} == {
+        str(path.relative_to("photos")) for path in Path("photos").rglob("*.png")
+    }
+
+
+def test_images_that_are_gone_and_labels_that_changed_are_said() -> None:
+    old = parts("run")
+    moved = old["labeled"][0]
+    gone = next(name for name in old["unlabeled"] if name not in old["labeled"])
+    Path("photos", gone).unlink()
+    said, _ = go_on(steps=1)
+    assert said[1] == "Since then: 1 missing. The test images stay the same."
+    Path("photos", moved).rename(Path("photos", "b" if moved[0] == "a" else "a", "moved.png"))
+    said, _ = go_on(steps=1, out="again")
+    assert "missing" in said[1]
+    assert len(parts("again")["labeled"]) == 4
+
+
+def test_a_new_class_starts_from_nothing_and_is_tested() -> None:
+    save([f"c/{number:02d}.png" for number in range(10)], seed=2)
+    said, _ = go_on(steps=1, labels=6)
+    assert said[2] == "New classes, which start from nothing: c."
+    new = parts("run-continued")
+    assert new["classes"] == ["a", "b", "c"]
+    assert any(name.startswith("c/") for name in new["test"])
+    assert set(parts("run")["test"]) < set(new["test"])
+
+
+def test_classes_keep_their_rows_under_other_numbers() -> None:
+    trained = make_network("small", width=4, in_channels=1, num_classes=2)
+    fresh = make_network("small", width=4, in_channels=1, num_classes=3)
+    before = fresh.head.weight.clone()
+    go_on_from(trained.state_dict(), fresh, ["b", "c"], ["a", "b", "c"])
+    torch.testing.assert_close(fresh.head.weight[1:], trained.head.weight, rtol=0, atol=0)
+    torch.testing.assert_close(fresh.head.bias[1:], trained.head.bias, rtol=0, atol=0)
+    torch.testing.assert_close(fresh.head.weight[0], before[0], rtol=0, atol=0)
+    other = make_network("small", width=4, in_channels=3, num_classes=3)
+    with pytest.raises(InputError, match="has another network"):
+        go_on_from(trained.state_dict(), other, ["b", "c"], ["a", "b", "c"])
+
+
+def test_projection_heads_go_on_too_as_long_as_a_checkpoint_is_there() -> None:
+    settings = ["method.warmup_steps=1"]
+    train("photos", recipe="tiny.toml", method="simmatch", labels=4, out="sim", settings=settings, **SAID).result()
+    _, width = load_model("sim")[0].head.weight.shape
+    heads = trained_heads("sim", ProjectorEnsemble(width, 16))
+    assert heads.keys() == ProjectorEnsemble(width, 16).state_dict().keys()
+    assert trained_heads("sim", ProjectorEnsemble(width, 16, size=2)) == {}
+    shutil.rmtree("sim/checkpoints")
+    assert trained_heads("sim", ProjectorEnsemble(width, 16)) == {}
+    events = list(train(earlier="sim", steps=2, **SAID))
+    assert "projection heads with them: these start fresh" in " ".join(
+        e.sentence for e in events if isinstance(e, Notice)
+    )
+
+
+def test_a_finished_run_that_should_be_longer_says_how() -> None:
+    with pytest.raises(InputError, match=r"is finished, .* epass train --continue run --steps 50"):
+        train("photos", recipe="tiny.toml", method="supervised", labels=4, out="run", resume=True, steps=50).result()
+
+
+def test_what_cannot_be_continued_is_refused() -> None:
+    with pytest.raises(InputError, match="leave out --recipe"):
+        train(earlier="run", recipe="tiny.toml").result()
+    with pytest.raises(InputError, match="There is no run at"):
+        train(earlier="nowhere").result()
+    Path("run/results.json").unlink()
+    with pytest.raises(InputError, match="is not finished: say epass train --resume --out run"):
+        train(earlier="run").result()
