@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from .app.compare import compare
     from .app.embed import embed
     from .app.evaluate import evaluate
+    from .app.export import export
     from .app.predict import predict
+    from .app.serve import serve
     from .app.train import pretrain, train
     from .data import DATASETS, Dataset, from_arrays, from_huggingface, from_vectors, open_dataset
     from .engine.build import build
@@ -56,6 +58,7 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "export",
     "from_arrays",
     "from_huggingface",
     "from_vectors",
@@ -69,6 +72,7 @@ __all__ = [
     "read_recipe",
     "run",
     "score",
+    "serve",
     "train",
     "trust",
 ]
@@ -79,7 +83,9 @@ _ROOMS = {
     "app.compare": ("compare",),
     "app.embed": ("embed",),
     "app.evaluate": ("evaluate",),
+    "app.export": ("export",),
     "app.predict": ("predict",),
+    "app.serve": ("serve",),
     "app.train": ("pretrain", "train"),
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "from_vectors", "open_dataset"),
     "errors": ("InputError",),

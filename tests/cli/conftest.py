@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         answer = call("train", "--recipe", home / "tiny.toml", "--projectors", "3", "--out", home / "run")
     assert answer.code == 0, answer.err
     return Trained(home / "run", home / "tiny.toml", answer)
+
+
+@pytest.fixture(scope="session")
+def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported folder; tests must not change it."""
+    folder = tmp_path_factory.mktemp("handed") / "model"
+    answer = call("export", trained.folder, "--out", folder)
+    assert (answer.code, answer.err) == (0, "")
+    assert all(float(found) < 1e-4 for found in re.findall(r"difference to PyTorch +(\S+)", answer.out))
+    assert answer.out.count("difference to PyTorch") == 2
+    assert "37 images" in answer.out
+    return folder

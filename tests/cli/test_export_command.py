@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from calling import Epass, Trained, call
+from calling import Epass, Trained
 from PIL import Image
 
 from epass.app.export import export
@@ -25,18 +25,6 @@ from epass.engine.export import Deployed, as_program, onnx_bytes, run_eagerly, r
 from epass.engine.models import load_model
 from epass.networks import Classifier, EfficientNetLite
 from epass.runs.exported import ONNX, PROGRAM
-
-
-@pytest.fixture(scope="session")
-def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported folder; tests must not change it."""
-    folder = tmp_path_factory.mktemp("handed") / "model"
-    answer = call("export", trained.folder, "--out", folder)
-    assert (answer.code, answer.err) == (0, "")
-    assert all(float(found) < 1e-4 for found in re.findall(r"difference to PyTorch +(\S+)", answer.out))
-    assert answer.out.count("difference to PyTorch") == 2
-    assert "37 images" in answer.out
-    return folder
 
 
 def save_digits(folder: Path, count: int = 37, mode: str = "L") -> np.ndarray:

@@ -24,6 +24,7 @@ from ..app.listing import datasets, methods, networks, recipes
 from ..app.predict import predict
 from ..app.report import report
 from ..app.reproduce import ABLATIONS, BENCHMARKS, SKIPPING, parameters, reproduce
+from ..app.serve import serve
 from ..app.suggest import suggest
 from ..app.train import pretrain, train
 from ..errors import InputError, RunError, out_of_memory
@@ -105,6 +106,7 @@ work()(expose(evaluate))
 work(epilog=examples("calibrate"))(expose(calibrate))
 work(epilog=examples("predict"))(expose(predict))
 work(epilog=examples("export"))(expose(export))
+work(epilog=examples("serve"))(expose(serve))
 work(epilog=examples("report"))(expose(report))
 work(epilog=examples("bench"))(expose(bench))
 work(epilog=examples("download"))(expose(download))

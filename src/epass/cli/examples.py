@@ -41,6 +41,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass report runs/a --card model-card.md": "to put beside a model",
         "epass report runs/a runs/b --figures paper/": "to put into a paper",
     },
+    "serve": {
+        "epass serve flowers/model.onnx": "at http://127.0.0.1:8000",
+        "epass serve runs/photos-simmatch-0 --port 0": "at a free port",
+        "curl --data-binary @a.jpg http://127.0.0.1:8000/predict": "asks it",
+    },
     "suggest": {
         "epass suggest photos/ --n 12": "the first to label",
         "epass suggest runs/photos-simmatch-0 --n 12": "what a run is unsure of",
