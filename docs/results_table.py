@@ -4,8 +4,9 @@
 
 The table of CIFAR-10 runs stands between the comments `<!-- cifar10.csv -->` and `<!-- end -->`, what three projectors
 change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, runs on features of photos between
-`<!-- photos -->` and `<!-- end -->`, suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, and the line about the digits on the page of a method between
-`<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand.
+`<!-- photos -->` and `<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, and
+the line about the digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits
+these by hand.
 """
 
 from __future__ import annotations
