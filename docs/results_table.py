@@ -5,8 +5,9 @@
 The runs of a file of docs/results/runs.toml stand between comments such as `<!-- cifar10.csv -->` and `<!-- end -->`,
 what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
 between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
-`<!-- end -->`, and the line about the digits on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`.
-Nobody edits these by hand; benchmarks/evidence.py calls this after it has added rows.
+`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, and the line about the digits
+on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand;
+benchmarks/evidence.py calls this after it has added rows.
 """
 
 from __future__ import annotations
@@ -165,6 +166,22 @@ def photos_table(only: Sequence[str] = ()) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def suggested_table() -> str:
+    """Mean and deviation of the error with so many labels, suggested or not."""
+    spreads: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for row in rows("suggest.csv"):
+        curve = spreads.setdefault((row["data"], row["classifier"], row["labeled"]), {})
+        curve.setdefault(row["labels"], []).append(100 * float(row["error"]))
+    counts = list(dict.fromkeys(count for curve in spreads.values() for count in curve))
+    lines = [("test error, %", "labels are", *(f"{count} labels" for count in counts), "seeds")]
+    lines.append(("---",) * len(lines[0]))
+    for (data, classifier, way), curve in spreads.items():
+        cells = [f"{fmean(errors):.1f} ± {pstdev(errors):.1f}" for errors in curve.values()]
+        name = CLASSES[classifier].display_name if classifier in CLASSES else classifier
+        lines.append((f"{data}, {name}", way, *cells, str(len(next(iter(curve.values()))))))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def way_of_training(row: dict[str, str]) -> str:
     """A method with its projectors, or a baseline, as tables call it."""
     if row["method"] in BASELINES:
@@ -182,6 +199,7 @@ def pages() -> Iterator[tuple[Path, str, str]]:
     yield RESULTS / "README.md", "runs.toml", runs_to_come()
     yield RESULTS / "photos.md", "photos", photos_table()
     yield FRONT, "photos", photos_table(ON_THE_FRONT_PAGE)
+    yield ROOT / "docs" / "suggest.md", "suggest.csv", suggested_table()
     for method in sorted({row["method"] for row in rows("digits.csv")}):
         yield METHODS / f"{method}.md", "digits.csv", digits_line(method)
 

@@ -186,6 +186,17 @@ def test_rows_of_vectors_are_those_of_their_table_although_some_are_for_tests(ep
     assert [row["label"] for row in rows("t.csv")] == ["a", "b", "a", "b", "a", "", "", "", "c"]
 
 
+def test_a_table_of_images_is_labeled_in_its_own_column(epass: Epass, photos: Path) -> None:
+    names = ["0.png", "./1.png", str((photos / "2.png").absolute()), "3.png"]
+    lines = [f"{name};{text}" for name, text in zip(names, ("left", "top", "", ""), strict=True)]
+    (photos / "list.csv").write_text("\n".join(["image;class", *lines]))
+    assert epass("suggest", photos / "list.csv").code == 0
+    assert {row["file"] for row in rows()} == {"2.png", "3.png"}
+    fill_in()
+    assert epass("label", photos / "list.csv", "suggested.csv").code == 0
+    assert (photos / "list.csv").read_text().splitlines()[3:] == [f"{names[2]};left", "3.png;top"]
+
+
 def refused(answer: Any, *words: str) -> None:
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.count("\n") == 1

@@ -90,8 +90,14 @@ def open_book(data: str) -> Book:
     names = list(map(str, range(len(sheet.rows))))
     if holds_vectors(data):
         return _book(path, ROW, sheet, names)
-    at = path_at(path, sheet.columns)
-    return _book(path, FILE, sheet, [normpath(row[at].strip()) for row in sheet.rows])
+    at, home = path_at(path, sheet.columns), path.parent.absolute()
+    return _book(path, FILE, sheet, [_inside(home, row[at].strip()) for row in sheet.rows])
+
+
+def _inside(home: Path, value: str) -> str:
+    """The path of a file from the folder of its table on, as data sets call it."""
+    path = Path(value)
+    return normpath(path.relative_to(home).as_posix() if path.is_relative_to(home) else value)
 
 
 def _book(table: Path, key: str, sheet: Sheet, names: Sequence[str]) -> Book:
@@ -154,7 +160,7 @@ def read_sheet(path: Path) -> Sheet:
 def read_answers(path: Path, key: str) -> list[Answer]:
     """The labels that somebody filled in; what was left empty is passed over."""
     from ..data.read.listing import nothing_at
-    from ..data.read.tables import PATH_NAMES, find_column, is_table, open_table
+    from ..data.read.tables import PATH_NAMES, cell_text, find_column, is_table, open_table
 
     if not path.is_file():
         raise nothing_at(path)
@@ -167,7 +173,11 @@ def read_answers(path: Path, key: str) -> list[Answer]:
         )
         given = find_column(path, table.columns, None, GIVEN, "name the column of labels so")
         known = [name for name in table.columns if name.lower() == "known"][:1]
-        cells = [[str(cell or "").strip() for cell in column] for column in table.take([names, given, *known])]
+        chosen = [names, given, *known]
+        cells = [
+            [cell_text(path, name, cell) for cell in column]
+            for name, column in zip(chosen, table.take(chosen), strict=True)
+        ]
         seen = cells[2] if known else [""] * len(cells[0])
         rows = zip(cells[0], cells[1], seen, table.lines, strict=True)
         found = [Answer(name, label, before, f"row {line}") for name, label, before, line in rows]
@@ -205,7 +215,8 @@ def _read_task(task: dict[str, Any], where: str) -> list[Answer]:
         given = [result["value"]["choices"] for result in results if result.get("type") == "choices"]
     else:
         choice: Any = next((task[key] for key in GIVEN if task.get(key)), [])
-        given = [choice["choices"] if isinstance(choice, dict) else [choice]] if choice else []
+        choice = choice["choices"] if isinstance(choice, dict) else choice
+        given = [choice if isinstance(choice, list) else [choice]]
     for choices in given:
         if len(choices) > 1:
             raise InputError(f"Label Studio's {where} has {len(choices)} choices for '{name}': keep one.")

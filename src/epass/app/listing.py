@@ -20,6 +20,7 @@ OWN_DATA = {
     "a folder with unlabeled images": "FOLDER/labeled/<class>/*.jpg, FOLDER/unlabeled/*.jpg and, for a test set, "
     "FOLDER/test/<class>/*.jpg",
     "an archive": "a .zip, .tar or .tar.gz file of such a folder, which is not unpacked",
+    "a folder with a table": "FOLDER/*.jpg and FOLDER/labels.csv with the columns path and label (see epass label)",
     "a table": "a .csv or .parquet file with the columns path, label (empty = unlabeled) and, for a test set, split",
     "an .npz file": "train_images, train_labels (-1 = unlabeled) and, for a test set, test_images and test_labels, as "
     "in MedMNIST",
