@@ -5,8 +5,8 @@
 The runs of a file of docs/results/runs.toml stand between comments such as `<!-- cifar10.csv -->` and `<!-- end -->`,
 what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
 between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
-`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, and the line about the digits
-on the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand;
+`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, the line about the digits on
+the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand;
 benchmarks/evidence.py calls this after it has added rows.
 """
 
