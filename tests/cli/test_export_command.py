@@ -226,6 +226,8 @@ def test_images_of_any_size_are_scaled_as_pillow_does(size: tuple[int, int]) -> 
     found = scaled(torch.from_numpy(pixels.transpose(2, 0, 1)[None].copy()), 8)[0].numpy()
     difference = np.abs(found - to_square(Image.fromarray(pixels), 8))
     assert difference.max() <= 1
+    if size[0] >= size[1]:  # of high images, Pillow may scale the height first
+        assert (difference > 0).mean() < 0.05
 
 
 def test_a_graph_that_differs_is_not_written(
