@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("safetensors", "torch", "onnx")
 CHECKED = 37  # images: one alone, and all together
+UNTESTED = "This model was trained on every label, and tested on nothing: look at the runs that it was chosen by."
 VERSIONS = ("epass", "commit", "python", "torch", "numpy")
 
 
@@ -76,7 +77,10 @@ def export(
         "export": {"formats": wanted, "input": "normalized" if raw else "any size" if any_size else "pixels"},
         "provenance": provenance(finished, data_name(finished.recipe)),
     }
-    card = render_card(finished, f"{finished.name}: {data_name(finished.recipe)}", how_to_load(facts))
+    title, loading = f"{finished.name}: {data_name(finished.recipe)}", how_to_load(facts)
+    card = f"# {title}\n\n{UNTESTED}\n\n## Load it\n\n{loading}\n"
+    if finished.predictions is not None:
+        card = render_card(finished, title, loading)
     known = None if kept is None else kept.features
     shown: dict[str, str] = {}
     values: dict[str, Any] = {}
@@ -183,12 +187,9 @@ def check_images(
     from .evaluate import own_test
 
     name = os.fspath(recipe["data"]["name"] if images is None else images)
-    if "numbers" in model:
-        if images is not None:
-            return find_vectors(name).vectors[:CHECKED].astype("float32")
-        pixels: NDArray[Any] = own_test(run, reading)[1].pixels[:CHECKED].float().numpy()
-        return pixels
     try:
+        if "numbers" in model:
+            return find_vectors(name).vectors[:CHECKED].astype("float32")
         found = find_images(name, path_column=recipe["data"].get("path_column"))
         chunk = next(found.chunks(model["height"], model["channels"], rows=CHECKED))
         if len(chunk.images):
@@ -197,10 +198,11 @@ def check_images(
     except InputError as problem:
         if images is not None:
             raise
-        reason = problem
+        reason = str(problem).rstrip(".")
     try:
-        test = own_test(run, reading)[1]
-        pixels = test.take(test.labels.new_tensor(range(min(CHECKED, len(test))))).numpy()
+        dataset, test, _ = own_test(run, reading)
+        source = test if len(test) else dataset.train
+        pixels: NDArray[Any] = next(iter(source.chunks(CHECKED))).numpy()
         return pixels
     except (InputError, OSError):
         raise InputError(f"There are no images to check with ({reason}): name some with --images.") from None
