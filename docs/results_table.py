@@ -176,7 +176,8 @@ def suggested_table() -> str:
     lines = [("test error, %", "labels are", *(f"{count} labels" for count in counts), "seeds")]
     lines.append(("---",) * len(lines[0]))
     for (data, classifier, way), curve in spreads.items():
-        cells = [f"{fmean(errors):.1f} ± {pstdev(errors):.1f}" for errors in curve.values()]
+        spread = [f" ± {pstdev(errors):.1f}" if len(errors) > 1 else "" for errors in curve.values()]
+        cells = [f"{fmean(errors):.1f}{more}" for errors, more in zip(curve.values(), spread, strict=True)]
         name = CLASSES[classifier].display_name if classifier in CLASSES else classifier
         lines.append((f"{data}, {name}", way, *cells, str(len(next(iter(curve.values()))))))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

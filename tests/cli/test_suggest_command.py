@@ -164,14 +164,17 @@ def test_vectors_are_suggested_and_labeled_by_their_rows(epass: Epass) -> None:
     assert not Path("suggested.html").exists()
     found = rows()
     assert {int(row["row"]) % 2 for row in found[:4]} == {0, 1}
-    Path("answers.csv").write_text("row,label\n" + "".join(f"{row},{'ab'[row % 2]}\n" for row in range(8)))
+    told = {row: "ab"[row % 2] for row in range(20)} | {8: "b"}
+    Path("answers.csv").write_text("row,label\n" + "".join(f"{row},{label}\n" for row, label in told.items()))
     answer = epass("label", "songs.npy", "answers.csv")
     assert (answer.code, answer.err) == (0, "")
     assert len(rows("songs.csv")) == 40
     plan = ("--steps", "3", "--method", "fixmatch", "--set", "plan.labeled_batch=4", "--set", "net.hidden=8")
-    assert "labeled     6 vectors: 3 per class" in epass("train", "songs.npy", *plan, "--out", "run").out
+    assert "labeled     16 vectors" in epass("train", "songs.npy", *plan, "--out", "run").out
     assert epass("suggest", "run", "--n", "2", "--out", "more.csv").code == 0
-    assert all(int(row["row"]) >= 8 for row in rows("more.csv") if row["why"] == "uncertain")
+    assert all(int(row["row"]) >= 20 for row in rows("more.csv") if row["why"] == "uncertain")
+    wrong = [(row["row"], row["guess"], row["known"]) for row in rows("more.csv") if row["why"] == "label error"]
+    assert wrong == [("8", "a", "b")]
 
 
 def test_rows_of_vectors_are_those_of_their_table_although_some_are_for_tests(epass: Epass) -> None:
@@ -245,6 +248,18 @@ def test_what_cannot_be_suggested_or_labeled_is_refused(epass: Epass, photos: Pa
     (photos / "labels.csv").write_text("id,breed\n1,x\n")
     Path("new.csv").write_text("file,label\n0.png,left\n")
     refused(epass("label", photos, "new.csv"), "a table of something else")
+
+
+def test_an_outlier_is_not_typical_and_is_labeled_only_if_nothing_else_is_left() -> None:
+    from epass.app.pools import Pool
+    from epass.app.suggest import next_ones
+
+    vectors = np.eye(4)[np.arange(40) % 2] + 0.05 * np.random.default_rng(0).normal(size=(40, 4))
+    vectors[7] = [0, 0, 3, 0]  # a group of its own
+    pool = Pool("songs", None, vectors, "numbers", np.full(40, -1), np.arange(40))  # type: ignore[arg-type]
+    assert 7 in {one.place for one in next_ones(pool, 3, without=[])}
+    assert 7 not in {one.place for one in next_ones(pool, 3, without=[7])}
+    assert len(next_ones(pool, 40, without=[7])) == 40
 
 
 def test_python_gets_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

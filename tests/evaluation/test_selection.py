@@ -25,6 +25,13 @@ def test_typical_images_are_of_all_groups_and_in_their_middle() -> None:
     assert (to_center[chosen] < np.median(to_center)).all()
 
 
+def test_dark_and_light_images_are_groups_although_they_have_one_direction() -> None:
+    light = np.arange(COUNT) % 2
+    vectors = (1 + light)[:, None] * (1 + 0.02 * np.random.default_rng(0).normal(size=(COUNT, 8)))
+    for candidates in np.split(np.arange(COUNT), 5):
+        assert sorted(light[typical(vectors, 2, candidates)]) == [0, 1]
+
+
 def test_typical_images_are_of_groups_without_a_label_and_among_the_candidates() -> None:
     vectors, group = clouds()
     labeled = np.flatnonzero(group < 2)[:2]
@@ -68,6 +75,12 @@ def test_wrong_labels_are_found_and_right_ones_left_alone() -> None:
     assert (found.guesses == group[found.places]).all()
     assert (np.diff(found.confidences) <= 0.05).all()
     assert len(suspected(out_of_fold(vectors, group, GROUPS), group).places) == 0
+
+
+def test_a_class_that_is_likelier_than_the_label_but_less_than_usual_is_no_reason() -> None:
+    probs = np.array([[0.9, 0.1], [0.45, 0.55], [0.1, 0.9], [0.1, 0.9]])
+    assert suspected(probs, np.array([0, 0, 1, 1])).places.tolist() == []
+    assert suspected(probs, np.array([0, 0, 1, 0])).places.tolist() == [3]
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
