@@ -50,7 +50,7 @@ def test_new_vectors_get_the_answers_that_the_run_gave_its_test(epass: Epass, ho
     assert answer.out.startswith("30 vectors of ")
     expected = np.load(home / "run" / "predictions.npz")["logits"].argmax(1)
     head, *found = rows()
-    assert head == ["row", "prediction", "confidence"]
+    assert head == ["row", "prediction", "confidence", "novelty", "unlike", "error"]
     assert [row[0] for row in found] == list(map(str, range(30)))
     assert [["bass", "drums", "flute"].index(row[1]) for row in found] == expected.tolist()
 
@@ -95,6 +95,11 @@ WIDTH = "vectors of 5 numbers, but the model takes 8: make them as those that it
         ("predict RUN HOME/narrow.npz", WIDTH),
         ("evaluate RUN --data HOME/narrow.npz", WIDTH),
         ("evaluate RUN --data digits", "'digits' holds images, and the model takes vectors of 8 numbers."),
+        ("predict RUN -", "'-' reads paths of images, and the model takes vectors: give it a table of these."),
+        (
+            "calibrate RUN --data HOME/songs.npz",
+            "are labeled or test vectors of the run, which cannot calibrate it: give others.",
+        ),
         ("predict RUN tiny.toml", "holds no vectors: give an .npz or .npy file, or a .csv or .parquet table."),
         ("check HOME/songs.npz", "and a check looks at images: check what the vectors were made of."),
         ("train HOME/songs.npz --recipe vectors-fixmatch --image-size 8", "no image size: leave out --image-size."),

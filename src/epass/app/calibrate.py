@@ -88,7 +88,7 @@ def calibrate(
     if before.labels:
         yield Notice(f"The calibration of before ({describe(before)}) is replaced.")
     values = {"run": str(run), "calibration": found.as_json(), "test": measure(found, trained.predictions)}
-    yield Result(f"{run} is calibrated", facts=facts(found, trained.predictions), values=values)
+    yield Result(f"{run} is calibrated", facts=facts(found, trained.predictions, kind_of(model)), values=values)
 
 
 def forget(run: Path, model: Mapping[str, Any], before: Calibration, said: Sequence[object]) -> Iterator[Event]:
@@ -120,7 +120,7 @@ def answers_of(
     except InputError as problem:
         yield Caution(f"Whether the run has seen the labels of '{data}' cannot be checked: {problem}")
     else:
-        refuse_known(data, images, known)
+        refuse_known(data, images, known, kind_of(model))
     scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
     return Held(predict(net, images, scale, place).numpy(), images.labels.numpy(), data)
 
@@ -146,7 +146,12 @@ def known_images(run: Path, reading: Reading | None) -> list[ImageSource]:
     return [split.labeled, split.test]
 
 
-def refuse_known(data: str, images: ImageSource, known: Sequence[ImageSource]) -> None:
+def kind_of(model: Mapping[str, Any]) -> str:
+    """What the model takes, in a word."""
+    return "vector" if "numbers" in model else "image"
+
+
+def refuse_known(data: str, images: ImageSource, known: Sequence[ImageSource], thing: str) -> None:
     """What the model was trained on, it is too sure of, and what it is tested on must decide nothing."""
     from ..checking.duplicates import digests
 
@@ -154,7 +159,7 @@ def refuse_known(data: str, images: ImageSource, known: Sequence[ImageSource]) -
     again = sum(digest in seen for digest in digests(images))
     if again:
         raise InputError(
-            f"{again:,} of {counted(len(images), 'image')} of '{data}' are labeled or test images of the run, which "
+            f"{again:,} of {counted(len(images), thing)} of '{data}' are labeled or test {thing}s of the run, which "
             "cannot calibrate it: give others."
         )
 
@@ -247,13 +252,13 @@ def measure(found: Calibration, test: Predictions | None) -> dict[str, float] | 
     return values
 
 
-def facts(found: Calibration, test: Predictions | None) -> dict[str, str]:
+def facts(found: Calibration, test: Predictions | None, thing: str) -> dict[str, str]:
     """The calibration, and what it is worth, for people."""
     from ..evaluation.calibrated import spread
 
     told = {"temperature": describe(found)}
     measured = measure(found, test) or {}
-    there = f"on {int(measured['images']):,} test images" if measured else ""
+    there = f"on {int(measured['images']):,} test {thing}s" if measured else ""
     if measured:
         told["ECE"] = f"{percent(measured['ece_before'])} before, {percent(measured['ece'])} now, {there}"
     if found.coverage is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from io import TextIOWrapper
 from typing import Any
@@ -29,11 +29,11 @@ OFFERED: dict[str, Callable[[Console], Any]] = {
 }
 
 
-def typed_lines() -> Iterable[str]:
+def typed_lines() -> Iterator[str]:
     """Standard input, line by line; bytes that are no text stay what they are, since they may name a file."""
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
-    return sys.stdin
+    yield from sys.stdin
 
 
 def show(function: Callable[..., Work], said: Mapping[str, Any], *, as_json: bool) -> None:
