@@ -651,7 +651,7 @@ def test_force_starts_over(finished: tuple[Experiment, Path], tmp_path: Path, di
 def test_a_run_in_the_way_is_refused_and_left_alone(finished: tuple[Experiment, Path], digits: Dataset) -> None:
     _, folder = finished
     before = files(folder)
-    with pytest.raises(InputError, match=r"already holds a run; use --resume .* or --force"):
+    with pytest.raises(InputError, match=r"already holds a run; use --resume .*, --force .* --continue"):
         next(run(TINY, folder, dataset=digits))
     assert files(folder) == before
 

@@ -346,7 +346,8 @@ def default_folder(recipe: Recipe) -> Path:
     """Where a run goes when nobody says."""
     if (earlier := continues(recipe)) is not None:
         names = chain([f"{earlier.name}-continued"], (f"{earlier.name}-continued-{number}" for number in count(2)))
-        return next(path for name in names if not (path := earlier.parent / name).exists())
+        home = earlier.parent.relative_to(Path.cwd()) if earlier.is_relative_to(Path.cwd()) else earlier.parent
+        return next(path for name in names if not (path := home / name).exists())
     data = re.sub(r"[^\w.-]+", "-", Path(short(str(recipe.data.get("name", "")))).stem) or "data"
     epass = ["epass"] if (recipe.projector or {}).get("size", 1) != 1 else []
     wrapper = [short(str(recipe.wrapper.get("name")))] if recipe.wrapper else []

@@ -225,12 +225,12 @@ def introduce(earlier: Path, recipe: Recipe) -> Iterator[Event]:
     """What a run goes on from."""
     from ..training.checkpoint import checkpoints
 
-    results = load_run(earlier).results
-    assert results is not None
-    error = results["last"]["error"]
-    yield Notice(
-        f"Starts from '{earlier}', {percent(error, 1)} test error after {results['steps']:,} steps. It is kept."
-    )
+    run = load_run(earlier)
+    assert run.results is not None
+    error = f"{percent(run.results['last']['error'], 1)} test error " if "last" in run.results else ""
+    yield Notice(f"Starts from '{earlier}', {error}after {run.results['steps']:,} steps. It is kept.")
+    if (run.model or {}).get("calibration") is not None:
+        yield Notice("Its calibration belongs to its model alone: 'epass calibrate' the new run, too.")
     if recipe.projector is not None and not checkpoints(RunFolder(earlier).checkpoints):
         yield Notice("Its checkpoints are gone, and the projection heads with them: these start fresh.")
 

@@ -71,7 +71,8 @@ class RunFolder:
             raise InputError(f"'{self.path}' is not empty and holds no run; choose another folder for this one.")
         if not force:
             raise InputError(
-                f"'{self.path}' already holds a run; use --resume to continue it or --force to start it over."
+                f"'{self.path}' already holds a run; use --resume to continue it, --force to start it over, or "
+                f"'epass train --continue {self.path}' to go on from it with new labels, images or steps."
             )
         self._clear()
 

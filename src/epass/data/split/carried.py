@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import InputError
 from ..dataset import Dataset
 from .drawing import IntArray
-from .recorded import count_relabeled, describe_change, has_names
+from .recorded import count_relabeled, has_names, list_changes
 from .split_file import (
     PARTS,
     Positions,
@@ -42,20 +42,20 @@ def carry_over(data: bytes, path: Path, dataset: Dataset, fresh: Positions) -> C
     """
     content = parse_split(data, path)
     if content["data"].get("fingerprint") == fingerprint(dataset):
-        old, change = find_positions(path, content, dataset), ""
+        old, change = find_positions(path, content, dataset), list[str]()
     else:
         old, change = _find_again(content, path, dataset)
     positions = _join(old, fresh, dataset)
     check_parts(path, positions, dataset)
     labels = len(positions.labeled) - len(content["labeled"])
-    more = f"{abs(labels):,} label{'s' * (abs(labels) > 1)} {'more' if labels > 0 else 'fewer'}" if labels else ""
+    change += [f"{abs(labels):,} label{'s' * (abs(labels) > 1)} {'more' if labels > 0 else 'fewer'}"] if labels else []
     new = tuple(
         dataset.classes[number] for number in fresh.classes if dataset.classes[number] not in content["classes"]
     )
-    return Carried(positions, ", ".join(filter(None, [change, more])), new)
+    return Carried(positions, ", ".join(change), new)
 
 
-def _find_again(content: Mapping[str, Any], path: Path, dataset: Dataset) -> tuple[Positions, str]:
+def _find_again(content: Mapping[str, Any], path: Path, dataset: Dataset) -> tuple[Positions, list[str]]:
     """Where the images of a split lie in data that changed, as far as they are there, and what changed."""
     if not all(has_names(content[part], dataset, part) for part in PARTS):
         raise InputError(
@@ -67,7 +67,7 @@ def _find_again(content: Mapping[str, Any], path: Path, dataset: Dataset) -> tup
     gone = {part: [name for name in content[part] if name not in here[part]] for part in PARTS}
     known = [name for name in content["classes"] if name in dataset.classes]
     old = find_positions(path, {**content, **left, "classes": known}, dataset)
-    return old, describe_change(content, dataset, gone, count_relabeled(path, content, old, dataset))
+    return old, list_changes(content, dataset, gone, count_relabeled(path, content, old, dataset))
 
 
 def _join(old: Positions, fresh: Positions, dataset: Dataset) -> Positions:

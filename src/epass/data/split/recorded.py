@@ -60,7 +60,8 @@ def find_recorded(data: bytes, path: Path, dataset: Dataset, needed: Sequence[st
     if [dataset.classes[number] for number in positions.classes] != content["classes"]:
         raise InputError(f"{began}: its classes come in another order. Put the old ones back.")
     relabeled = count_relabeled(path, content, positions, dataset)
-    change = f"{began} ({describe_change(content, dataset, gone, relabeled)})"
+    unknown = "another order, or others that it does not use" if relabeled else "other labels, or another order"
+    change = f"{began} ({', '.join(list_changes(content, dataset, gone, relabeled)) or unknown})"
     if lacking := list(dict.fromkeys(name for part in needed for name in gone[part])):
         some = ", ".join(lacking[:NAMED]) + (f" and {len(lacking) - NAMED:,} more" if len(lacking) > NAMED else "")
         raise InputError(f"{change}, and some are needed: put back {some}.")
@@ -107,20 +108,17 @@ def _class_name(label: Any, classes: Sequence[Any]) -> object:
     return classes[label] if type(label) is int and 0 <= label < len(classes) else None
 
 
-def describe_change(
+def list_changes(
     content: Mapping[str, Any],
     dataset: Dataset,
     gone: Mapping[str, Sequence[str]],
     relabeled: Mapping[str, int] | None,
-) -> str:
-    """What changed, in words."""
+) -> list[str]:
+    """What can be counted of changes since a split was written, in words."""
     missing = len({(part == "test", name) for part in PARTS for name in gone[part]})
     then, now = (data["train"] + data["test"] for data in (_data(content), count_images(dataset)))
     counts = (now - then + missing, "added"), (missing, "missing"), (sum((relabeled or {}).values()), "relabeled")
-    facts = [f"{count:,} {what}" for count, what in counts if count > 0]
-    if relabeled is None and not facts:
-        return "other labels, or another order"
-    return ", ".join(facts) or "another order, or others that it does not use"
+    return [f"{count:,} {what}" for count, what in counts if count > 0]
 
 
 def _with_scale(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Dataset:
