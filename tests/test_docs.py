@@ -62,6 +62,7 @@ SHORT = 20  # steps of a shortened run
 LONG = {
     "data.md",
     "evaluation.md",
+    "from-photos-to-a-service.md",
     "moco.md",
     "photos.md",
     "reproduce.md",
