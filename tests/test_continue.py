@@ -149,7 +149,7 @@ def test_projection_heads_go_on_too_as_long_as_a_checkpoint_is_there() -> None:
 
 
 def test_a_finished_run_that_should_be_longer_says_how() -> None:
-    with pytest.raises(InputError, match=r"is finished, .* epass train --continue run --steps 50"):
+    with pytest.raises(InputError, match=r"is finished .* epass train --continue run --steps 50"):
         train("photos", recipe="tiny.toml", method="supervised", labels=4, out="run", resume=True, steps=50).result()
 
 

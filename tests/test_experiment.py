@@ -580,7 +580,7 @@ def test_predict_gives_the_same_in_pieces(
 ) -> None:
     experiment, _ = finished
     whole = predict(experiment.average, experiment.split.test, digits, CPU)
-    monkeypatch.setattr("epass.engine.infer.PIXELS", 100 * 8 * 8)  # of images of 8 pixels
+    monkeypatch.setattr("epass.engine.answer.NUMBERS", 100 * 8 * 8)  # of images of 8 pixels
     sizes: list[int] = []
     handle = experiment.average.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     pieces = predict(experiment.average, experiment.split.test, digits, CPU)

@@ -630,7 +630,11 @@ def schema_of(table: str) -> Mapping[str, inspect.Parameter]:
 def test_the_signature_is_the_schema() -> None:
     assert schema_of("data").keys() == {"name", *READING, "order"} | arguments(Protocol).keys()
     assert schema_of("data")["labels"] == arguments(Protocol)["labels"]
-    assert arguments(open_dataset).keys() - {*READING} == {"progress", "notice"}  # no settings, but callbacks
+    assert arguments(open_dataset).keys() - {*READING} == {
+        "progress",
+        "notice",
+        "labels_needed",
+    }  # no settings: a run needs labels
     assert schema_of("data")["labels"].annotation == int | None
     assert list(schema_of("net")) == ["width"]
     assert set(schema_of("projector")) == {"size", "combine", "normalize", "eps"}

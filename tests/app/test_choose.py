@@ -43,7 +43,7 @@ def section(events: list[Event]) -> str:
 
 
 def test_the_labels_of_the_first_seed_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epass.app.features.PATIENCE", -1.0)
+    monkeypatch.setattr("epass.app.features.BEAT", -1.0)
     events, result = compared(seeds=2)
     cost = "Then each is trained 5 times more, with 2 steps, each time without a fifth of the 12 labels of seed 0: "
     assert Notice(f"{cost}these choose one.") in events

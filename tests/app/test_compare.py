@@ -63,7 +63,8 @@ def test_one_set_of_flags() -> None:
     both = {function: inspect.signature(function).parameters for function in (train, compare)}
     own = {"methods", "projectors", "strategies", "seeds", "choose", "out"}
     assert both[compare].keys() - both[train].keys() == own - {"projectors", "out"}
-    assert both[train].keys() - both[compare].keys() == {"method", "seed", "resume", "force", "log", "guard"}
+    one = {"method", "seed", "resume", "force", "log", "guard", "earlier", "fine_tune"}
+    assert both[train].keys() - both[compare].keys() == one
     for name in both[train].keys() & both[compare].keys() - own:
         assert both[train][name].default == both[compare][name].default, name
 

@@ -78,7 +78,7 @@ def test_labels_are_left_out_in_turn_where_nothing_is_kept_for_validation() -> N
 
 
 def test_the_steps_beside_a_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epass.app.features.PATIENCE", -1.0)
+    monkeypatch.setattr("epass.app.features.BEAT", -1.0)
     said: dict[str, Any] = {"method": "fixmatch", "steps": 8, "guard": True, "device": "cpu", "labels": 12}
     events = train("songs.npz", settings=["plan.labeled_batch=8", "net.hidden=8"], **said)
     steps = [(event.step, event.steps) for event in events if isinstance(event, Progress) and event.what != "step"]
@@ -164,8 +164,8 @@ def test_a_budget_for_vectors_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> 
     settings = ["plan.unlabeled_ratio=1", "plan.labeled_batch=4", "net.hidden=4"]
     events = train("songs.npz", labels=6, method="supervised", budget="1h", device="cpu", settings=settings)
     plan = next(event for event in events if isinstance(event, Plan))
-    assert plan.facts["steps"].startswith("400, ")
-    assert plan.facts["budget"] == "60 min at most: 400 steps take less, and on vectors more teach nothing"
+    assert plan.facts["steps"].startswith("300, ")
+    assert plan.facts["budget"] == "60 min at most: 300 steps take less, and on vectors more teach nothing"
 
 
 @pytest.mark.parametrize(

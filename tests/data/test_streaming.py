@@ -150,11 +150,11 @@ class Recorder:
         self.started, self.release = threading.Event(), threading.Event()
         self.release.set()
 
-    def __call__(self, path: Path, image_size: int) -> Tensor:
+    def __call__(self, path: Path, image_size: int) -> np.ndarray:
         self.seen.append(path.stem)
         self.started.set()
         assert self.release.wait(600)
-        return torch.full((3, image_size, image_size), int(path.stem), dtype=torch.uint8)
+        return np.full((3, image_size, image_size), int(path.stem), dtype=np.uint8)
 
     def wait_for(self, count: int) -> None:
         deadline = time.monotonic() + 600

@@ -16,7 +16,8 @@ from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
 from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
-from ..runs import PRETRAINED, is_finished, load_run
+from ..runs import PRETRAINED, load_run
+from .continued import continues, recipe_to_continue
 from .flags import (
     DEFAULT_METHOD,
     DEFAULT_PRETRAINING,
@@ -145,7 +146,7 @@ def starting_recipe(request: Request) -> Recipe:
     from .pixels import fitted
 
     if request.earlier is not None:
-        return recipe_to_continue(request)
+        return recipe_to_continue(request.earlier, request)
     name = recipe_name(request)
     recipe = read_recipe(name)
     if request.recipe is not None:
@@ -181,25 +182,6 @@ def method_with_recipe(request: Request) -> str:
     default = DEFAULT_PRETRAINING if request.pretrain else DEFAULT_METHOD
     method = checked_method(request) or default
     return default if is_code(method) else method
-
-
-def recipe_to_continue(request: Request) -> Recipe:
-    """The recipe of a finished run, which starts from what that run has learned."""
-    assert request.earlier is not None
-    for flag, value in (("--recipe", request.recipe), ("--from", request.start), ("--weights", request.weights)):
-        if value is not None:
-            raise InputError(f"--continue goes on with the recipe and the weights of a run: leave out {flag}.")
-    earlier = load_run(request.earlier)
-    where = str(Path(request.earlier).expanduser().absolute())
-    if earlier.results is None:
-        raise InputError(f"'{request.earlier}' is not finished: say epass train --resume --out {request.earlier}.")
-    recipe = read_recipe(str(earlier.path / "recipe.toml"))
-    if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
-        raise InputError(
-            f"'{request.earlier}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
-            "start a new run."
-        )
-    return replace(recipe, start={"weights": where})
 
 
 def size_words(request: Request) -> str:
@@ -315,6 +297,11 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
     from ..engine.models import method_class, takes_projector
 
     earlier = load_run(folder)
+    if not (earlier.path / PRETRAINED).exists():
+        raise InputError(
+            f"'{folder}' holds no pre-trained weights: give the folder of a finished 'epass pretrain', or go on from a "
+            "run with --continue."
+        )
     projector = recipe.projector
     if takes_projector(method_class(recipe.method.get("name"))):
         projector = earlier.recipe.get("projector")
@@ -354,13 +341,6 @@ def default_folder(recipe: Recipe) -> Path:
     start = ["pretrained"] if recipe.start else []
     words = [data, short(str(recipe.method.get("name"))), *epass, *wrapper, *start, str(recipe.seed)]
     return Path("runs") / "-".join(words)
-
-
-def continues(recipe: Recipe) -> Path | None:
-    """The finished run that a recipe goes on from, if it does; a pre-training or features to be tuned are none."""
-    if recipe.start is None or not is_finished(start := Path(recipe.start["weights"])):
-        return None
-    return start if ("behind" in recipe.net) == ("behind" in load_run(start).recipe["net"]) else None
 
 
 def describe_recipe(recipe: Recipe) -> str:

@@ -18,7 +18,7 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import KEPT_LABELS_ONLY, PRETRAINED, SPLIT, RunFolder, load_run
+from ..runs import KEPT_LABELS_ONLY, PRETRAINED, RunFolder, load_run
 from .budget import (
     Budget,
     budget_facts,
@@ -30,6 +30,7 @@ from .budget import (
     steps_planned,
     too_few,
 )
+from .continued import carried_over, introduce
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
 from .guard import guard_facts, guarded
@@ -45,10 +46,9 @@ from .request import (
     starting_recipe,
     trusting,
 )
-from .words import duration, percent, some
+from .words import duration
 
 if TYPE_CHECKING:
-    from ..data import Dataset, Split
     from ..engine.build import Experiment
     from ..training.loop import Report
 
@@ -94,9 +94,9 @@ def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
     if seconds is not None and continues:
         request, seconds = replace(request, steps=int(of_first_rank(steps_planned(home)))), None
     asked = compose(request, base)
+    on_first_rank(lambda: check_request(asked, home, request))
     if request.earlier is not None and not continues:
         yield from introduce(Path(request.earlier), asked)
-    on_first_rank(lambda: check_request(asked, home, request))
     try:
         with fitting(asked.plan.get("labeled_batch", 64), "plan.labeled_batch", "--set plan.labeled_batch="):
             experiment = yield from prepare(request, base, place, home if continues else None)
@@ -219,36 +219,6 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
             refuse_leaks(recipe, split)
         return build(recipe, place, dataset, split)
-
-
-def introduce(earlier: Path, recipe: Recipe) -> Iterator[Event]:
-    """What a run goes on from."""
-    from ..training.checkpoint import checkpoints
-
-    run = load_run(earlier)
-    assert run.results is not None
-    error = f"{percent(run.results['last']['error'], 1)} test error " if "last" in run.results else ""
-    yield Notice(f"Starts from '{earlier}', {error}after {run.results['steps']:,} steps. It is kept.")
-    if (run.model or {}).get("calibration") is not None:
-        yield Notice("Its calibration belongs to its model alone: 'epass calibrate' the new run, too.")
-    if recipe.projector is not None and not checkpoints(RunFolder(earlier).checkpoints):
-        yield Notice("Its checkpoints are gone, and the projection heads with them: these start fresh.")
-
-
-def carried_over(recipe: Recipe, earlier: Path, dataset: Dataset) -> Generator[Event, None, Split]:
-    """The split of a run that goes on from another one; says what is different about the data."""
-    from ..data import carry_over, cut
-    from ..engine.build import split_for
-    from ..engine.run import split_record
-
-    record = split_record(RunFolder(earlier))
-    if not record:
-        raise InputError(f"'{earlier}' has no split.json, so what it was tested on is not known: start a new run.")
-    found = carry_over(record, earlier / SPLIT, dataset, split_for(recipe, dataset).positions)
-    yield Notice(f"Since then: {found.change or 'the same images and labels'}. The test images stay the same.")
-    if found.new_classes:
-        yield Notice(f"New classes, which start from nothing: {some(found.new_classes)}.")
-    return cut(dataset, found.positions)
 
 
 def with_steps(steps: int, experiment: Experiment, request: Request, base: Recipe) -> Experiment:

@@ -251,7 +251,7 @@ def check_same(recipe: Recipe, home: RunFolder) -> None:
     longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
     if longer and (home.path / RESULTS).is_file():
         line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
-        raise InputError(f"'{home.path}' is finished, and its schedule has come to its end: go on from it with {line}")
+        raise InputError(f"'{home.path}' is finished ({'; '.join(changed)}): go on from it with {line}")
     if changed:
         raise InputError(f"'{home.path}' was started with another recipe ({'; '.join(changed)}).")
 
