@@ -19,6 +19,8 @@ from epass.errors import InputError
 from epass.networks import make_network
 from epass.parts.pretrained import go_on_from
 from epass.parts.projector import ProjectorEnsemble
+from epass.report import group_runs
+from epass.runs import load_run
 from tiny_recipe import tiny_recipe
 
 SAID: dict[str, Any] = {"device": "cpu"}
@@ -69,6 +71,7 @@ def test_it_goes_on_from_the_weights_and_keeps_the_run() -> None:
     )  # hardly learned at such a rate
     assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     assert parts("run") == parts("run-continued")
+    assert group_runs([load_run("run-continued")])[0].label == "labels only, continued"
 
 
 def test_a_second_one_gets_a_folder_of_its_own_and_resume_finds_its_own_split() -> None:

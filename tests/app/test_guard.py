@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,13 @@ def test_guards_stand_by_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epass.app.guard.uses_features", lambda recipe: True)
     plan, sentence, _ = trained(guard=None)
     assert "fewer than 30 labels decide nothing unless you say --guard" in plan["guard"]
-    assert sentence.startswith("Whether the unlabeled images helped cannot be told by 12 labels that all were trained")
+    assert re.fullmatch(
+        r"On the test images [\d.]+ % are wrong with the unlabeled images and [\d.]+ % without. The run keeps its "
+        "model: "
+        "test images must not decide, and 12 labels that all were trained on cannot; --guard leaves some out in turn, "
+        "which takes longer.",
+        sentence,
+    )
     assert " are wrong with the unlabeled images and " in sentence
     assert "left out in turn" in trained(30, guard=None, out="more")[1]
     for said in ({"guard": False}, {"guard": None, "method": "supervised"}):

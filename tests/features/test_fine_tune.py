@@ -136,7 +136,9 @@ def test_only_a_finished_run_is_a_start_and_code_must_be_trusted(frozen: dict[st
         pass
     with pytest.raises(InputError, match=r"holds no finished run, which fine-tuning starts from\.$"):
         build(replace(recipe, start={"weights": str(tmp_path / "nowhere")}), CPU, pictured())
-    tuned = replace(recipe, start={"weights": str(folder)})  # a tuned run is a start like others: it goes on
+    tuned = replace(
+        recipe, start={"weights": str(folder), "continued": True}
+    )  # a tuned run is a start like others: it goes on
     build(tuned, CPU, pictured())
     assert continues(tuned) == folder
     assert continues(recipe) is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..recipe import Recipe, read_recipe
-from ..runs import PRETRAINED, SPLIT, RunFolder, is_finished, load_run
+from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
 from .events import Event, Notice
 from .words import percent, some
 
@@ -33,14 +33,13 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
             f"'{folder}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
             "start a new run."
         )
-    return replace(recipe, start={"weights": where})
+    return replace(recipe, start={"weights": where, "continued": True})
 
 
 def continues(recipe: Recipe) -> Path | None:
     """The finished run that a recipe goes on from, if it does; a pre-training or features to be tuned are none."""
-    if recipe.start is None or not is_finished(start := Path(recipe.start["weights"])):
-        return None
-    return start if ("behind" in recipe.net) == ("behind" in load_run(start).recipe["net"]) else None
+    start = recipe.start or {}
+    return Path(start["weights"]) if start.get("continued") else None
 
 
 def introduce(earlier: Path, recipe: Recipe) -> Iterator[Event]:

@@ -48,10 +48,10 @@ WRAPPER = Kind(
 SCORE = Kind("score", lambda found: isinstance(found, Score), "an epass.evaluation.Score")
 
 
-def start_settings(*, weights: str) -> None:
+def start_settings(*, weights: str, continued: bool = False) -> None:
     """The schema of a recipe's [start] table: the folder of a pre-training, or its file, or the folder of a run.
 
-    For a network that stands behind another one, that is a run on the features of the other one.
+    The run is `continued`, or one on the features of the network that this one stands behind.
     """
 
 

@@ -14,20 +14,21 @@ def guard_sentences(results: Mapping[str, Any] | None) -> list[str]:
     if found is None:
         return []
     test = {side: found["test"][side]["error"] for side in ("method", "labels_only")}
-    tested = (
-        f"On the test images, which decide nothing here, {_percent(test['method'])} are wrong with the unlabeled "
-        f"images and {_percent(test['labels_only'])} without."
+    errors = (
+        f"{_percent(test['method'])} are wrong with the unlabeled images and {_percent(test['labels_only'])} without"
     )
-    return [_answer(found), tested]
+    if found.get("gap") is None:
+        labels = f"{found['labels']:,} label{'s' * (found['labels'] != 1)}"
+        return [
+            f"On the test images {errors}.",
+            f"The run keeps its model: test images must not decide, and {labels} that all were trained on cannot; "
+            "--guard leaves some out in turn, which takes longer.",
+        ]
+    return [_answer(found), f"On the test images, which decide nothing here, {errors}."]
 
 
 def _answer(found: Mapping[str, Any]) -> str:
-    labels, gap = f"{found['labels']:,} label{'s' * (found['labels'] != 1)}", found.get("gap")
-    if gap is None:
-        return (
-            f"Whether the unlabeled images helped cannot be told by {labels} that all were trained on: --guard leaves "
-            "some out in turn, which takes longer."
-        )
+    labels, gap = f"{found['labels']:,} label{'s' * (found['labels'] != 1)}", found["gap"]
     how = "kept for validation" if found["basis"] == "validation" else "left out in turn"
     errors = _percent(found["method"]["value"]), _percent(found["labels_only"]["value"])
     facts = (

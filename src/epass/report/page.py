@@ -71,7 +71,8 @@ def write_page(path: str | Path, runs: Sequence[Run], *, title: str, maps: bool 
 def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     """The page as text."""
     groups = group_runs(runs)
-    first, *others = [*sentences(groups), *_about_guards(runs)]
+    guards = _about_guards(runs)
+    first, *others = guards if len(runs) == 1 and guards else [*sentences(groups), *guards]
     pictures = Pictures()
     body = [
         f"<header><h1>{escape(title)}</h1>",

@@ -132,9 +132,11 @@ def _name(run: Run) -> str:
     name += f" + EPASS ({_projectors(run)})" if _projectors(run) > 1 else ""
     wrapper = run.recipe.get("wrapper", {}).get("name")
     name += f" + {display_name(str(wrapper), run)}" if wrapper else ""
-    if not run.recipe.get("start"):
+    start = run.recipe.get("start")
+    if not start:
         return name
-    return f"{name}, {'fine-tuned' if 'behind' in run.recipe.get('net', {}) else 'pre-trained'}"
+    kind = "fine-tuned" if "behind" in run.recipe.get("net", {}) else "pre-trained"
+    return f"{name}, {'continued' if start.get('continued') else kind}"
 
 
 def _setting(run: Run) -> Iterator[tuple[str, Any]]:
