@@ -231,6 +231,16 @@ def cross_entropy(target: Row, logits: Row) -> float:
     return -sum(t * (value - log_total) for t, value in zip(target, logits, strict=True))
 
 
+def divergence(target: Row, logits: Row) -> float:
+    """KL(t || softmax(l)) = sum_c t_c log(t_c / softmax(l)_c)."""
+    return sum(t * math.log(t / p) for t, p in zip(target, softmax(logits), strict=True) if t > 0)
+
+
+def sharpened(logits: Row, temperature: float) -> Row:
+    """softmax(l / T)."""
+    return softmax([value / temperature for value in logits])
+
+
 def hard(label: int, num_classes: int) -> Row:
     return [1.0 if c == label else 0.0 for c in range(num_classes)]
 

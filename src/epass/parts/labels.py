@@ -27,6 +27,11 @@ def divergence(logits: Tensor, target: Tensor) -> Tensor:
     return F.kl_div(logits.log_softmax(1), target, reduction="batchmean")
 
 
+def masked_divergence(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """The same with a mask or a weight (N,) for every row; rows that are masked out still count in the mean."""
+    return (F.kl_div(logits.log_softmax(1), target, reduction="none").sum(1) * mask).mean()
+
+
 def entropy(logits: Tensor) -> Tensor:
     """Of the predictions, the mean over rows: 0 where all are certain."""
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
