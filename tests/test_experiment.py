@@ -226,6 +226,14 @@ def test_the_device_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- From a recipe to objects -----------------------------------------------------------------------------------------
 
 
+def test_a_method_whose_views_share_a_crop_gets_such_views(digits: Dataset) -> None:
+    unchanged = {"plan.steps": 20000, "augment.num_operations": 0, "augment.cutout": 0.0, "wrapper.name": "shrink"}
+    for name, shared in (("infomatch", True), ("comatch", False)):
+        recipe = plain(name).with_settings({**unchanged, "wrapper.threshold": 0.9})
+        weak, *strong = build(recipe, CPU, digits).feed(0).unlabeled
+        assert [torch.equal(weak, view) for view in strong] == [shared, shared]
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_recipe_is_the_same_experiment(name: str, digits: Dataset) -> None:
     recipe = plain(name).with_settings({"plan.steps": 20000})

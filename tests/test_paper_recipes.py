@@ -19,8 +19,8 @@ IN_CLASSIC_TABLE = {
     *("flexmatch", "dash", "comatch", "simmatch", "adamatch", "freematch", "softmatch", "simmatchv2", "shrinkmatch"),
 }
 IN_TAIL_TABLE = {"comatch", "simmatch", "fixmatch", "flexmatch", "freematch", "softmatch"}
-OF_THE_DATA = {"mixmatch", "freematch", "comatch", "shrinkmatch"}  # their settings differ
-NEWER = {"refixmatch"}  # than the table, with the schedule of it
+OF_THE_DATA = {"mixmatch", "freematch", "infomatch", "comatch", "shrinkmatch"}  # their settings differ
+NEWER = {"infomatch", "refixmatch"}  # than the table, with the schedule of it
 METHODS_OF = {
     "cifar100": IN_CLASSIC_TABLE | NEWER | {"fully_supervised", "multihead", "iomatch"},
     "svhn": IN_CLASSIC_TABLE | NEWER | {"fully_supervised"},
@@ -102,6 +102,11 @@ def test_settings_of_the_data(
     check(f"{family}-comatch", "projector", out_dim=64)
     check(f"{family}-simmatch", "method", threshold=0.95, temperature=0.1, smoothing=0.9, alignment_length=32)
     check(f"{family}-simmatch", "projector", out_dim=128)
+
+
+def test_infomatch_has_a_fixed_threshold_on_svhn_only() -> None:
+    found = {family: effective(f"{family}-infomatch")["method.fixed_threshold"] for family in ("cifar10", *CLASSIC)}
+    assert found == {"cifar10": None, "cifar100": None, "svhn": 0.95, "stl10": None}
 
 
 def test_shrinkmatch_differs_by_data() -> None:

@@ -109,6 +109,7 @@ class Method(nn.Module):
     all_labels: ClassVar[bool] = False  # an upper bound that trains on every known label, not on the few
     pretraining: ClassVar[bool] = False  # it learns from images alone: the network it leaves cannot classify yet
     open_set: ClassVar[bool] = False  # it can say that an image is of none of the classes, by `open_logits`
+    shared_crop: ClassVar[bool] = False  # all views of an image show one crop of it, mirrored alike
     not_compiled: ClassVar[str] = ""  # why `torch.compile` cannot take the objective as one graph, if it cannot
 
     needs_pixels: str = ""  # what it does to images that cannot be done to vectors, if it does

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from epass.augment import Strong, Weak
 from epass.data import Feed, Images
 from epass.method import Batch, Views
 
@@ -122,6 +123,24 @@ def test_the_global_generator_is_left_alone() -> None:
 def test_every_view_has_draws_of_its_own() -> None:
     _, first, second = (levels(view).amin((1, 2)) for view in make()(0).unlabeled)
     assert not torch.equal(first, second)
+
+
+def test_all_views_are_of_one_crop_if_they_share_it() -> None:
+    policies = {"weak": Weak(padding=2), "strong": Strong(padding=2, num_operations=0, cutout=0.0)}
+    pixels = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    source = Images(pixels, torch.arange(20) % 7)
+    options: dict[str, Any] = {
+        "labeled_batch": 4,
+        "unlabeled_batch": 12,
+        "seed": 0,
+        "mean": [0.5] * 3,
+        "std": [1.0] * 3,
+    }
+    for shared in (True, False):
+        feed = Feed(source, source, VIEWS, policies, **options, shared_crop=shared)
+        weak, strong, other = feed(0).unlabeled
+        assert torch.equal(weak, strong) == torch.equal(weak, other) == shared
+        assert not torch.equal(weak, feed(1).unlabeled[0])
 
 
 def test_the_reference_order_ignores_the_seed_but_the_draws_do_not() -> None:

@@ -21,6 +21,7 @@ from epass.methods.dash import Dash
 from epass.methods.fixmatch import FixMatch
 from epass.methods.flexmatch import FlexMatch
 from epass.methods.freematch import FreeMatch
+from epass.methods.infomatch import InfoMatch
 from epass.methods.iomatch import IOMatch
 from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.moco import MoCo
@@ -60,6 +61,8 @@ def every_case() -> dict[str, Case]:
     # Statistics that move within a few steps, so that thresholds close and weights fall.
     cases["freematch-quantile"] = Case(FreeMatch, {"statistics_momentum": 0.2, "quantile": 0.8, "fairness_weight": 1.0})
     cases["freematch-ceiling"] = Case(FreeMatch, {"statistics_momentum": 0.2, "highest_threshold": 0.4})
+    cases["infomatch-moving"] = Case(InfoMatch, {"statistics_momentum": 0.2, "agreement_weight": 1.0})
+    cases["infomatch-fixed"] = Case(InfoMatch, {"fixed_threshold": 0.4})
     # AdaMatch's threshold is relative to the confidence on labeled images: 0.4 of that is always passed.
     cases["adamatch-strict"] = Case(AdaMatch, {"threshold": 1.0, "alignment_momentum": 0.2})
     cases["softmatch-moving"] = Case(SoftMatch, {"statistics_momentum": 0.2})

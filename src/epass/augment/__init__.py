@@ -15,6 +15,7 @@ from epass.augment.policies import (
     make_policies,
     normalize,
     reflect_padding,
+    with_crop,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "make_policies",
     "normalize",
     "reflect_padding",
+    "with_crop",
 ]

@@ -263,6 +263,14 @@ def make_policies(
     return {"weak": make(weak), "strong": make(strong), "crop": make(crop)}
 
 
+def with_crop(draws: Draws, first: Draws) -> Draws:
+    """Draws of a view with the crop and the mirror of another one, if both are of this kind."""
+    cropped = (WeakDraws, StrongDraws)
+    if isinstance(draws, cropped) and isinstance(first, cropped):
+        return draws._replace(offset=first.offset, flip=first.flip)
+    return draws
+
+
 def reflect_padding(size: int, crop_ratio: float) -> int:
     """The padding floor(size * (1 - crop_ratio)) of the random crop."""
     # 1 - 0.9 is a little less than 0.1 in binary, and 100 pixels would lose one of their ten without the nudge.

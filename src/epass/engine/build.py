@@ -236,6 +236,7 @@ def build(
             unlabeled_batch=plan.unlabeled_batch,
             seed=recipe.seed,
             order=recipe.data.get("order", "seed"),
+            shared_crop=method.host.shared_crop,
             device=home,
         ),
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...augment import Draws, Policy, normalize
+from ...augment import Draws, Policy, normalize, with_crop
 from ...errors import InputError, unknown
 from ...machine.distributed import rank, world_size
 from ...method import Batch, Views
@@ -31,7 +31,8 @@ class Feed:
     """`feed(step)` is the same global batch whatever the number of processes; each gets its rows of it.
 
     Both sources, and the batch, live on `device`. Batch sizes count the rows of all processes together. A side of which
-    a method wants no view has no rows: nothing of it is taken, and its source may be empty.
+    a method wants no view has no rows: nothing of it is taken, and its source may be empty. With `shared_crop` all
+    views of an image are of the crop of its first one.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Feed:
         unlabeled_batch: int,
         seed: int,
         order: Order = "seed",
+        shared_crop: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
         for name in (*views.labeled, *views.unlabeled):
             if name not in policies:
                 raise unknown("view", name, policies)
         self.labeled, self.unlabeled, self.views, self.policies, self.seed = labeled, unlabeled, views, policies, seed
+        self.shared_crop = shared_crop
         self.device = torch.device(device)
         self.mean, self.std = torch.tensor(mean, device=self.device), torch.tensor(std, device=self.device)
         self.generator = torch.Generator(self.device)
@@ -125,9 +128,13 @@ class Feed:
         if not names:
             return ()
         mine, pixels, views = slice(rank(), None, world_size()), images.take(index) if taken is None else taken, []
+        first: Draws = ()
         for name in names:
             # Drawn for the whole batch, so that a row looks the same whichever process it falls to.
             draws = self.policies[name].draw(len(index) * world_size(), self.generator)
+            first = first or draws
+            if self.shared_crop:
+                draws = with_crop(draws, first)
             draws = tuple(value[mine] for value in draws)
             views.append(self.render(self.policies[name], pixels, draws, self.mean, self.std))
         return tuple(views)
