@@ -20,7 +20,7 @@ IN_CLASSIC_TABLE = {
 }
 IN_TAIL_TABLE = {"comatch", "simmatch", "fixmatch", "flexmatch", "freematch", "softmatch"}
 OF_THE_DATA = {"mixmatch", "freematch", "infomatch", "comatch", "shrinkmatch"}  # their settings differ
-NEWER = {"infomatch", "refixmatch"}  # than the table, with the schedule of it
+NEWER = {"infomatch", "refixmatch", "sequencematch"}  # than the table, with the schedule of it
 METHODS_OF = {
     "cifar100": IN_CLASSIC_TABLE | NEWER | {"fully_supervised", "multihead", "iomatch"},
     "svhn": IN_CLASSIC_TABLE | NEWER | {"fully_supervised"},

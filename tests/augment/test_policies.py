@@ -88,6 +88,28 @@ def test_the_keywords_of_make_policies_are_those_of_all_policies_and_the_views()
     assert (len(strong.operations), strong.num_operations, strong.cutout) == (9, 2, 0.25)
 
 
+def test_the_medium_view_is_the_strong_one_with_a_single_operation_or_half_of_the_noise():
+    for number, fewer in ((3, 1), (1, 1), (0, 0)):
+        policies = make_policies(padding=3, color=False, num_operations=number, cutout=0.25)
+        strong, medium = (vars(policies[name]) for name in ("strong", "medium"))
+        same = {"operations": strong["operations"], "cutout": 0.25, "num_operations": fewer}
+        assert {key: medium[key] for key in same} == same
+        assert vars(medium["weak"]) == vars(strong["weak"])
+    vectors = make_policies(
+        weak="weak-noise",
+        strong="strong-noise",
+        crop="strong-noise",
+        center=[0.0],
+        spread=[1.0],
+        noise=0.4,
+        dropout=0.2,
+    )
+    found = {
+        name: (vars(vectors[name])["noise"], vars(vectors[name])["dropout"]) for name in ("weak", "medium", "strong")
+    }
+    assert found == {"weak": (0.2, 0.1), "medium": (0.4, 0.2), "strong": (0.8, 0.4)}
+
+
 @pytest.mark.parametrize("name", ["weak", "strong", "crop"])
 def test_the_seed_decides_the_draws(name: str):
     policy = make_policies(padding=4)[name]

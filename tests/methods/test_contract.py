@@ -26,6 +26,7 @@ from epass.methods.iomatch import IOMatch
 from epass.methods.mean_teacher import MeanTeacher
 from epass.methods.moco import MoCo
 from epass.methods.remixmatch import ReMixMatch
+from epass.methods.sequencematch import SequenceMatch
 from epass.methods.shrink_wrapper import Shrink
 from epass.methods.shrinkmatch import ShrinkMatch
 from epass.methods.simmatch import SimMatch
@@ -74,6 +75,8 @@ def every_case() -> dict[str, Case]:
     cases["dash-trained"] = Case(Dash, dash | {"initial_loss": "trained"})
     cases["dash-hard"] = Case(Dash, dash | {"initial_loss": 1.1, "lowest_loss": 0.9})
     cases["flexmatch-no-warmup"] = Case(FlexMatch, {"threshold": 0.5, "threshold_warmup": False})
+    sequence = {"threshold": 0.4, "class_thresholds": False, "doubtful_weight": 1.0}
+    cases["sequencematch-plain"] = Case(SequenceMatch, sequence)
     # The ring of 18 rows is full after one step.
     ring = {"threshold": 0.4, "ring_rows": "all", "ring_batches": 1, "align_with": "present", "neighbors": 2}
     cases["simmatchv2-all"] = Case(SimMatchV2, ring, {"size": 3, "combine": "concat"})

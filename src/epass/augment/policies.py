@@ -240,7 +240,7 @@ def make_policies(
     """The policies by the names that methods ask for.
 
     `weak`, `strong` and `crop` name what is behind each: one of `POLICIES` or a policy of yours. A policy gets those of
-    the other arguments that it has.
+    the other arguments that it has. The medium view is the strong one with a single operation or half of the noise.
     """
     settings = {
         "padding": padding,
@@ -256,11 +256,12 @@ def make_policies(
         "dropout": dropout,
     }
 
-    def make(name: str) -> Policy:
-        policy = find(name, POLICY, POLICIES)
-        return policy(**{key: value for key, value in settings.items() if key in signature(policy).parameters})
+    def make(name: str, **changes: object) -> Policy:
+        policy, chosen = find(name, POLICY, POLICIES), settings | changes
+        return policy(**{key: value for key, value in chosen.items() if key in signature(policy).parameters})
 
-    return {"weak": make(weak), "strong": make(strong), "crop": make(crop)}
+    milder = {"num_operations": min(num_operations, 1), "noise": noise / 2, "dropout": dropout / 2}
+    return {"weak": make(weak), "medium": make(strong, **milder), "strong": make(strong), "crop": make(crop)}
 
 
 def with_crop(draws: Draws, first: Draws) -> Draws:

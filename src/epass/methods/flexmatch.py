@@ -13,7 +13,7 @@ from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Vi
 from ..networks.classifier import predict_jointly
 from ..parts.labels import consistency
 from ..parts.memory import LastClass
-from ..parts.threshold import confident
+from ..parts.threshold import bent_threshold, confident
 
 
 class FlexMatch(Method):
@@ -60,13 +60,8 @@ class FlexMatch(Method):
         )
 
     def thresholds(self) -> Tensor:
-        """(C,): what a class has learned, compared with the one that has learned most, bends the threshold."""
-        given, undecided = self.last_class.counts[:-1], self.last_class.counts[-1]
-        most = given.amax()
-        if self.threshold_warmup:
-            most = torch.maximum(most, undecided)
-        learned = given / most.clamp(min=1)
-        return self.threshold * learned / (2 - learned)
+        """(C,): the threshold that every class has at this step."""
+        return bent_threshold(self.threshold, self.last_class.counts, warmup=self.threshold_warmup)
 
     @torch.no_grad()
     def update(self, memory: dict[str, Tensor]) -> None:

@@ -20,6 +20,20 @@ def confident(probs: Tensor, threshold: float | Tensor) -> Tensor:
     return (probs.amax(1) >= threshold).float()
 
 
+def bent_threshold(threshold: float, counts: Tensor, *, warmup: bool) -> Tensor:
+    """(C,) thresholds: what a class has learned, compared with the one that has learned most, bends the given one.
+
+    `counts` (C + 1,) are those of a `LastClass`. With `warmup` samples without a class count as a class that has
+    learned.
+    """
+    given, undecided = counts[:-1], counts[-1]
+    most = given.amax()
+    if warmup:
+        most = torch.maximum(most, undecided)
+    learned = given / most.clamp(min=1)
+    return threshold * learned / (2 - learned)
+
+
 class ClassThresholds(nn.Module):
     """One threshold per class: the usual confidence, lower for classes that get less probability than the others.
 
