@@ -288,7 +288,11 @@ def test_a_misspelled_choice_is_an_error() -> None:
 
 
 def test_wrappers_have_names() -> None:
-    assert {name: wrapper.__name__ for name, wrapper in WRAPPERS.items()} == {"abc": "ABC", "shrink": "Shrink"}
+    assert {name: wrapper.__name__ for name, wrapper in WRAPPERS.items()} == {
+        "abc": "ABC",
+        "mix": "Mix",
+        "shrink": "Shrink",
+    }
 
 
 def test_wrappers_go_around_wrappers() -> None:

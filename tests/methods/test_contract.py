@@ -24,6 +24,7 @@ from epass.methods.freematch import FreeMatch
 from epass.methods.infomatch import InfoMatch
 from epass.methods.iomatch import IOMatch
 from epass.methods.mean_teacher import MeanTeacher
+from epass.methods.mix_wrapper import Mix
 from epass.methods.moco import MoCo
 from epass.methods.remixmatch import ReMixMatch
 from epass.methods.sequencematch import SequenceMatch
@@ -110,6 +111,9 @@ def wrapped_cases() -> dict[str, Case]:
         "abc-simmatch-1": Case(SimMatch, sure, {"size": 1}, wrap=abc),
         "abc-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=abc),
         "abc-simmatch-embedding": Case(SimMatch, sure, {"size": 3}, wrap=partial(abc, feature="embedding")),
+        "mix-fixmatch": Case(FixMatch, sure, wrap=Mix),
+        "mix-comatch": Case(CoMatch, sure, {"size": 1}, wrap=Mix),
+        "mix-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=Mix),
         "shrink-fixmatch": Case(FixMatch, sure, wrap=Shrink),
         "shrink-comatch": Case(CoMatch, sure, {"size": 1}, wrap=Shrink),
         "shrink-simmatch-3": Case(SimMatch, sure, {"size": 3}, wrap=Shrink),
@@ -137,7 +141,7 @@ KEPT_ON_VECTORS = [(case, check) for case in VECTORS for check in CHECKS if chec
 def test_every_method_and_wrapper_is_compiled() -> None:
     assert {CASES[name].method for name in COMPILED} == {case.method for case in CASES.values()}
     wrappers = [module for name in COMPILED for module in CASES[name].build().modules()]
-    assert {ABC, Shrink} <= {type(module) for module in wrappers}
+    assert {ABC, Mix, Shrink} <= {type(module) for module in wrappers}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_every_method_and_wrapper_is_checked_on_vectors() -> None:
     assert sizes == {3}
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if "shrink" in name or "abc" in name])
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.wrap is not None or "shrink" in name])
 def test_every_loss_of_a_wrapped_objective_is_at_work(case: str) -> None:
     method, losses = CASES[case].build(), []
     for position in range(4):  # several ranks are compared on these and more

@@ -16,7 +16,13 @@ from epass.methods.fixmatch import FixMatch
 
 EVERY = METHODS | WRAPPERS | PRETRAINING
 PUBLISHED = {name: cls for name, cls in EVERY.items() if name not in ("supervised", "fully_supervised")}
-OWN_NAMES = {"supervised": "labels only", "fully_supervised": "all labels", "shrink": "Shrink", "moco": "MoCo"}
+OWN_NAMES = {
+    "supervised": "labels only",
+    "fully_supervised": "all labels",
+    "mix": "Mix",
+    "shrink": "Shrink",
+    "moco": "MoCo",
+}
 WITH_A_SECOND_FOLDER = """
 import importlib.util, sys, epass
 spec = importlib.util.find_spec("epass.methods")
@@ -33,7 +39,7 @@ def test_the_tables_are_the_files_of_the_folder() -> None:
     for table in (METHODS, WRAPPERS, PRETRAINING):
         assert list(table) == sorted(table)
     assert sorted(EVERY) == sorted(name.removesuffix("_wrapper") for name in files)
-    assert (list(WRAPPERS), list(PRETRAINING)) == (["abc", "shrink"], ["moco"])
+    assert (list(WRAPPERS), list(PRETRAINING)) == (["abc", "mix", "shrink"], ["moco"])
 
 
 def test_a_file_in_the_folder_is_a_method(tmp_path: Path) -> None:
