@@ -140,11 +140,14 @@ def test_projection_heads_go_on_too_as_long_as_a_checkpoint_is_there() -> None:
     settings = ["method.warmup_steps=1"]
     train("photos", recipe="tiny.toml", method="simmatch", labels=4, out="sim", settings=settings, **SAID).result()
     _, width = load_model("sim")[0].head.weight.shape
-    heads = trained_heads("sim", ProjectorEnsemble(width, 16))
+    heads = trained_heads(Path("sim"), ProjectorEnsemble(width, 16))
     assert heads.keys() == ProjectorEnsemble(width, 16).state_dict().keys()
-    assert trained_heads("sim", ProjectorEnsemble(width, 16, size=2)) == {}
+    assert trained_heads(Path("sim"), ProjectorEnsemble(width, 16, size=2)) == {}
+    train(earlier="sim", steps=2, settings=["plan.lr=1e-12"], out="kept", **SAID).result()
+    kept = trained_heads(Path("kept"), ProjectorEnsemble(width, 16))
+    assert all(torch.allclose(kept[name], head, rtol=0, atol=1e-6) for name, head in heads.items())
     shutil.rmtree("sim/checkpoints")
-    assert trained_heads("sim", ProjectorEnsemble(width, 16)) == {}
+    assert trained_heads(Path("sim"), ProjectorEnsemble(width, 16)) == {}
     events = list(train(earlier="sim", steps=2, **SAID))
     assert "projection heads with them: these start fresh" in " ".join(
         e.sentence for e in events if isinstance(e, Notice)
