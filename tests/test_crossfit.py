@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from epass.data import Dataset, Images, Split, Vectors
 from epass.engine.build import split_for
-from epass.engine.crossfit import baseline_out_of_fold, deal, divide_labels, out_of_fold
+from epass.engine.crossfit import baseline_out_of_fold, deal, divide_labels, out_of_fold, untaught
+from epass.engine.run import run
 from epass.errors import InputError
 from epass.evaluation.baselines import BASELINES
 from epass.recipe import Recipe
@@ -146,3 +148,18 @@ def test_baselines_answer_what_they_have_not_seen() -> None:
         found = baseline_out_of_fold(name, dataset, split, 0, folds=3)
         assert torch.allclose(found.exp().sum(1), torch.ones(13))
         assert (found.argmax(1) == split.labeled.labels).float().mean() > 0.6
+
+
+def test_a_run_that_goes_on_hands_its_labels_to_no_fold(tmp_path: Path) -> None:
+    """It has learned them, and what it says about them would be no answer."""
+    dataset = made()
+    asked = recipe()
+    for _ in run(asked, tmp_path / "earlier", dataset=dataset, device="cpu"):
+        pass
+    went_on = replace(asked, start={"weights": str(tmp_path / "earlier"), "continued": True})
+    assert torch.equal(answers(went_on, dataset), answers(asked, dataset))
+    fine_tuned = replace(went_on, net={**asked.net, "behind": "efficientnet-lite0"})
+    with pytest.raises(InputError, match="starts from a model that knows its labels already"):
+        answers(fine_tuned, dataset)
+    pre_trained = replace(asked, start={"weights": str(tmp_path / "pretrained.safetensors")})
+    assert untaught(pre_trained) == pre_trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from ..data import Dataset, Split, Vectors, concatenate
 from ..errors import InputError
 from ..recipe import Recipe
+from ..runs import is_finished
 from ..seeds import fold as fold_seed
 from ..training.loop import train
 from .baseline import answer
@@ -66,12 +68,29 @@ def going_on(
 
 
 def fit(recipe: Recipe, dataset: Dataset, split: Split, device: torch.device) -> Iterator[Experiment | None]:
-    """Train a recipe in memory: None after each step, and what was trained in the end."""
-    experiment = build(recipe, device, dataset, split)
+    """Train a recipe in memory: None after each step, and what was trained in the end.
+
+    It starts from nothing, or from what was learned without labels: a run that it would go on from knows the labels
+    that are left out here, and has learned from the unlabeled images that labels only does without.
+    """
+    experiment = build(untaught(recipe), device, dataset, split)
     with closing(experiment.feed):
         for _ in train(*experiment.pipeline, experiment.optimizer, experiment.plan):
             yield None
     yield experiment
+
+
+def untaught(recipe: Recipe) -> Recipe:
+    """A recipe that starts from no run that has learned labels; a pre-training has not."""
+    start = recipe.start or {}
+    if not start.get("continued") and not (start and is_finished(Path(start["weights"]))):
+        return recipe
+    if "behind" in recipe.net:
+        raise InputError(
+            "A fine-tuned run starts from a model that knows its labels already, so none can be left out: use labeled "
+            "images that it was not trained on (epass calibrate --data)."
+        )
+    return replace(recipe, start=None)
 
 
 def baseline_out_of_fold(name: str, dataset: Dataset, split: Split, seed: int, *, folds: int = FOLDS) -> Tensor:
