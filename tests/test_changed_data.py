@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from epass.app.compare import compare
 from epass.app.evaluate import evaluate
@@ -17,29 +16,15 @@ from epass.app.events import Caution, Event, Notice, Progress
 from epass.app.train import train
 from epass.engine.run import NOT_RECORDED
 from epass.errors import InputError
-from tiny_recipe import tiny_recipe
+from noise_photos import make_photos, save
 
 BEGAN = "The images in 'photos' are not those that the run began with"
 SAID: dict[str, Any] = {"recipe": "tiny.toml", "method": "supervised", "labels": 4, "out": "run", "device": "cpu"}
 
 
-def save(names: list[str], seed: int) -> None:
-    """Noise, brighter in class b, so that a change of the data changes its mean."""
-    random = np.random.default_rng(seed)
-    for name in names:
-        path = Path("photos", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = random.integers(0, 120, (8, 8), dtype=np.uint8) + 100 * np.uint8("b/" in name)
-        Image.fromarray(pixels).save(path)
-
-
 @pytest.fixture(autouse=True)
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
-    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)  # a few steps teach nothing
-    Path("tiny.toml").write_text(tiny_recipe())
-    save([f"{label}/{number:02d}.png" for label in "ab" for number in range(20, 40)], seed=0)
+    make_photos(tmp_path, monkeypatch)
     return tmp_path / "photos"
 
 

@@ -7,10 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from epass.app.events import Event, Notice
 from epass.app.train import train
@@ -21,27 +19,14 @@ from epass.parts.pretrained import go_on_from
 from epass.parts.projector import ProjectorEnsemble
 from epass.report import group_runs
 from epass.runs import load_run
-from tiny_recipe import tiny_recipe
+from noise_photos import make_photos, save
 
 SAID: dict[str, Any] = {"device": "cpu"}
 
 
-def save(names: list[str], seed: int) -> None:
-    random = np.random.default_rng(seed)
-    for name in names:
-        path = Path("photos", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = random.integers(0, 120, (8, 8), dtype=np.uint8) + 100 * np.uint8("b/" in name)
-        Image.fromarray(pixels).save(path)
-
-
 @pytest.fixture(autouse=True)
 def _photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
-    monkeypatch.setattr("epass.evaluation.alarms.is_near_chance", lambda pairs: False)  # a few steps teach nothing
-    Path("tiny.toml").write_text(tiny_recipe())
-    save([f"{label}/{number:02d}.png" for label in "ab" for number in range(20, 40)], seed=0)
+    make_photos(tmp_path, monkeypatch)
     train("photos", recipe="tiny.toml", method="supervised", labels=4, out="run", **SAID).result()
 
 
