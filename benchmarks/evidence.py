@@ -71,12 +71,13 @@ def entries(path: Path = RESULTS / "runs.toml") -> list[Entry]:
         given = ("--recipe", table["recipe"], "--labels", str(table["labels"]), "--steps", str(table["steps"]))
         settings = [word for setting in table["set"] for word in ("--set", setting)]
         for seed in table["seeds"]:
-            for size in table["projectors"]:
-                which = ("--projectors", str(size), "--seed", str(seed))
-                command = ("epass", verb, table["data"], *given, *which, *settings)
-                after = f"{table['after']}-{size}-{seed}" if "after" in table else None
+            for size in table.get("projectors", [None]):
+                heads = () if size is None else ("--projectors", str(size))
+                command = ("epass", verb, table["data"], *given, *heads, "--seed", str(seed), *settings)
+                which = f"{seed}" if size is None else f"{size}-{seed}"
+                after = f"{table['after']}-{which}" if "after" in table else None
                 columns = table.get("columns", {})
-                own = f"{name}-{size}-{seed}"
+                own = f"{name}-{which}"
                 facts = (table["why"], command, table["minutes"], table.get("file"), columns, after)
                 found.append(Entry(name, own, *facts))
     return found
@@ -110,7 +111,8 @@ def make_row(entry: Entry, folder: Path) -> dict[str, str]:
     recipe, results, last = run.recipe, run.results, run.metrics[-1]
     projectors = (recipe.get("projector") or {}).get("size", 0)
     asked = flags(entry.command)
-    made = {"--projectors": projectors, "--seed": recipe["seed"], "--steps": results["steps"]}
+    made = {"--seed": recipe["seed"], "--steps": results["steps"]}
+    made |= {"--projectors": projectors} if projectors else {}
     if any((flag, str(value)) not in asked for flag, value in made.items()):
         raise SystemExit(f"'{folder}' holds another run than '{shlex.join(entry.typed())}': move it away.")
     share = {key: f"{100 * last[key]:.1f}" if last.get(key) is not None else "" for key in ("coverage", "quality")}
