@@ -42,6 +42,18 @@ steps = {STEPS}
 set = ["net.width=4", "plan.evaluate_every=12"]
 minutes = 2
 """
+WITHOUT_PROJECTORS = f"""
+[infomatch]
+why = "it has none"
+file = "rows.csv"
+data = "digits"
+recipe = "digits-infomatch"
+labels = 40
+seeds = [3]
+steps = {STEPS}
+set = ["net.width=4", "plan.evaluate_every=12"]
+minutes = 5
+"""
 
 
 class Machine:
@@ -115,6 +127,16 @@ def test_what_time_cuts_off_goes_on_and_has_one_row(listed: list[evidence.Entry]
     assert len(machine.launched) == 3
     evidence.add_row(listed[1], runs / "after-moco-1-0", tmp_path)
     assert len(read(rows)) == 1
+
+
+def test_a_method_without_projectors_is_asked_for_none(listed: list[evidence.Entry], tmp_path: Path) -> None:
+    Path("list.toml").write_text(WITHOUT_PROJECTORS)
+    machine, entries = Machine(), evidence.entries(Path("list.toml"))
+    told = evidence.measure(entries, tmp_path, 400, results=tmp_path, run=machine.run, clock=machine.clock)
+    assert told == ["infomatch-3: finished, its row is in rows.csv"]
+    (row,) = read(tmp_path / "rows.csv")
+    assert (row["method"], row["projectors"], row["seed"], row["curve"]) == ("infomatch", "0", "3", "infomatch-3.jsonl")
+    assert "--projectors" not in row["command"]
 
 
 def test_a_run_begins_only_where_it_fits_or_may_be_cut(listed: list[evidence.Entry], tmp_path: Path) -> None:
