@@ -48,6 +48,7 @@ ON_THE_FRONT_PAGE = ("CoMatch + EPASS (3)", "SimMatch + EPASS (3)", "SimMatch", 
 # what two runs share that differ in projectors and seed alone; our kernels change no more than the rounding
 SETTING = ("method", "bank_normalization", "target_gradients", "labels", "start", "normalization", "steps")
 NONE_YET = "No run has ended yet.\n"
+NO_PAIR_YET = "No pair of runs has ended yet.\n"
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -108,7 +109,7 @@ def pairs_table(file: str) -> str:
         interval = f"{low:+.2f} to {high:+.2f}" if len(pairs) > 1 else "none from one seed"
         name = CLASSES[method].display_name + (f" after `{start}`" if start else "")
         lines.append((name, normalization or "published", f"{int(steps):,}", both, f"{gaps.mean():+.2f}", interval))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NONE_YET
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NO_PAIR_YET
 
 
 def runs_to_come() -> str:
@@ -116,7 +117,7 @@ def runs_to_come() -> str:
     together: dict[str, list[Entry]] = {}
     for entry in to_come(entries()):
         together.setdefault(entry.table, []).append(entry)
-    lines = [("table", "why", "runs: projectors-seed", "minutes of an H200"), ("---",) * 4]
+    lines = [("table", "why", "runs: projectors-seed, or seed", "minutes of an H200"), ("---",) * 4]
     for table, runs in together.items():
         which = ", ".join(entry.name.removeprefix(f"{table}-") for entry in runs)
         lines.append((f"`{table}`", runs[0].why, which, f"{sum(entry.minutes for entry in runs):.0f}"))

@@ -401,6 +401,8 @@ def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None
     assert found[0].endswith(f"| {low:+.2f} to {high:+.2f} |")
     with patch.object(results_table, "rows", return_value=runs[:3]):
         assert results_table.pairs_table("any.csv").endswith("| none from one seed |\n")
+    with patch.object(results_table, "rows", return_value=runs[:1]):
+        assert results_table.pairs_table("any.csv") == results_table.NO_PAIR_YET
 
 
 @pytest.mark.parametrize("name", ["data", "features", "augment", "start", "net", "projector", "plan"])
