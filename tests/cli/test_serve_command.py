@@ -25,8 +25,9 @@ from PIL import Image
 from epass.app import server
 from epass.app.answers import Judge
 from epass.app.events import Caution, Notice, Plan, Result
-from epass.app.serve import LOCAL, is_local, listen, serve
+from epass.app.serve import serve
 from epass.app.server import Desk, make_server
+from epass.app.web import LOCAL, is_local, listen
 from epass.evaluation.calibrated import Calibration
 from epass.evaluation.novelty import Novelty
 
@@ -198,7 +199,7 @@ def test_a_mistake_is_one_sentence(epass: Epass, exported: Path, monkeypatch: py
         assert f"port {port} (address already in use): choose others" in answer.err
     assert "There is no port 70000" in epass("serve", exported, "--port", "70000").err
     assert "is not a run folder" in epass("serve", exported.parent).err
-    monkeypatch.setattr("epass.app.serve.find_spec", lambda name: None)
+    monkeypatch.setattr("epass.app.web.find_spec", lambda name: None)
     assert epass("serve", exported).err == "Error: Serving needs starlette and uvicorn: pip install epass[serve].\n"
 
 
