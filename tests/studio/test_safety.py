@@ -71,7 +71,9 @@ def test_a_link_of_another_page_leads_in_at_the_second_attempt(visitor: Visitor)
     assert (again.status, b"refresh" in again.content) == (401, False)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.168.0.9", "a]b", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.168.0.9", "a]b", ""]
+)
 def test_a_name_that_leads_here_but_is_not_ours_is_refused(visitor: Visitor, host: str) -> None:
     for answer in (visitor.get("/api/state", Host=host), visitor.get(f"/?token={TOKEN}", Host=host, Cookie=None)):
         assert answer.status in (400, 403)  # the library itself refuses what is no name
@@ -113,7 +115,9 @@ def test_only_the_page_can_change_something(visitor: Visitor) -> None:
     assert visitor.post("/api/answers", {}, Origin=None, Sec_Fetch_Site="same-origin").status == 200
 
 
-@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"])
+@pytest.mark.parametrize(
+    "kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"]
+)
 def test_what_a_form_can_send_changes_nothing(visitor: Visitor, kind: str | None) -> None:
     assert visitor.post("/api/answers", {}, Content_Type=kind).status == 403
     assert visitor.post("/api/import", b"file,label\n", Content_Type=kind).status == 403

@@ -54,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as problem:
         listener.close()
         reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"Nothing can listen at {host}, port {port} ({reason}): choose others.") from None
+        raise InputError(f"Nothing can listen at {host}, port {port} ({reason}): choose others.") from problem
     return listener
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..app.web import Refusal
@@ -42,8 +42,8 @@ class Door:
     def __init__(self, application: ASGIApp, token: str, port: int, names: Collection[str], *, numbers: bool) -> None:
         """Let in who has the `token`.
 
-        `names` are the names of this machine, and with `numbers` all that are numbers: a page of a stranger can let a name
-        of its own lead here, but not a number.
+        `names` are the names of this machine, and with `numbers` all that are numbers: a page of a stranger can let a
+        name of its own lead here, but not a number.
         """
         self.application, self.token, self.cookie = application, token, f"epass-{port}"
         self.names, self.numbers = set(names), numbers
@@ -132,14 +132,14 @@ def refuse(request: Request, refusal: Refusal) -> Response:
 
     if request.url.path != "/":
         return JSONResponse({"error": str(refusal)}, refusal.status)
-    # A browser that follows a link of another page does not send the cookie it was given a moment ago. Coming from here, it
-    # does, and then says so: this happens once.
+    # A browser that follows a link of another page does not send the cookie it was given a moment ago. From here,
+    # it does, and says that it comes from here: this happens once.
     again = '<meta http-equiv="refresh" content="0;url=/">' if came_from_elsewhere(request, refusal) else ""
-    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>epass studio</title>{again}<p>{refusal}</p></html>'
-    return HTMLResponse(page, refusal.status)
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>epass studio</title>{again}'
+    return HTMLResponse(f"{head}<p>{refusal}</p></html>", refusal.status)
 
 
 def came_from_elsewhere(request: Request, refusal: Refusal) -> bool:
     """Whether a cookie may be missing because another page led here."""
-    site: Any = request.headers.get("sec-fetch-site", "none")
+    site = request.headers.get("sec-fetch-site", "none")
     return refusal.status == 401 and site not in OURS and "token" not in request.query_params
