@@ -220,39 +220,39 @@ def test_a_report_is_shown_in_a_sandbox(house: House, tmp_path: Path) -> None:
 # What is sent
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/api/rows", b"{"),
-        ("/api/rows", b"[1]"),
-        ("/api/rows", b"\xff"),
-        ("/api/rows", b"[" * 60_000),
-        ("/api/rows", b'{"ids": 3}'),
-        ("/api/rows", b'{"ids": [-1]}'),
-        ("/api/rows", b'{"ids": [6]}'),
-        ("/api/rows", b'{"ids": [true]}'),
-        ("/api/rows", b'{"ids": [0.5]}'),
-        ("/api/rows", b'{"ids": ["../secret.js"]}'),
-        ("/api/rows", b'{"ids": [1e400]}'),
-        ("/api/answers", b'{"tab": "a"}'),
-        ("/api/answers", b'{"tab": "a", "changes": []}'),
-        ("/api/answers", b'{"tab": "a", "changes": [3]}'),
-        ("/api/answers", json.dumps({"tab": 5, "changes": [CHANGE]}).encode()),
-        ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "mark": "lost"}]}).encode()),
-        ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "mark": {}}]}).encode()),
-        ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "label": "0"}]}).encode()),
-        ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "label": 77, "mark": None}]}).encode()),
-        ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "seen": None}]}).encode()),
-        ("/api/undo", b"{}"),
-        ("/api/classes", b'{"do": "add", "name": ["x"]}'),
-        ("/api/classes", json.dumps({"do": "add", "name": "x" * 5000}).encode()),
-        ("/api/jobs", b'{"do": "train", "said": []}'),
-    ],
-)
-def test_a_body_that_is_something_else_is_one_sentence(house: House, path: str, body: bytes) -> None:
-    answer = house.visitor.post(path, body)
-    assert (answer.status, list(answer.said)) == (400, ["error"])
-    assert len(answer.said["error"].splitlines()) == 1
+ODD_BODIES: list[tuple[str, bytes]] = [
+    ("/api/rows", b"{"),
+    ("/api/rows", b"[1]"),
+    ("/api/rows", b"\xff"),
+    ("/api/rows", b"[" * 60_000),
+    ("/api/rows", b'{"ids": 3}'),
+    ("/api/rows", b'{"ids": [-1]}'),
+    ("/api/rows", b'{"ids": [6]}'),
+    ("/api/rows", b'{"ids": [true]}'),
+    ("/api/rows", b'{"ids": [0.5]}'),
+    ("/api/rows", b'{"ids": ["../secret.js"]}'),
+    ("/api/rows", b'{"ids": [1e400]}'),
+    ("/api/answers", b'{"tab": "a"}'),
+    ("/api/answers", b'{"tab": "a", "changes": []}'),
+    ("/api/answers", b'{"tab": "a", "changes": [3]}'),
+    ("/api/answers", json.dumps({"tab": 5, "changes": [CHANGE]}).encode()),
+    ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "mark": "lost"}]}).encode()),
+    ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "mark": {}}]}).encode()),
+    ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "label": "0"}]}).encode()),
+    ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "label": 77, "mark": None}]}).encode()),
+    ("/api/answers", json.dumps({"tab": "a", "changes": [{**CHANGE, "seen": None}]}).encode()),
+    ("/api/undo", b"{}"),
+    ("/api/classes", b'{"do": "add", "name": ["x"]}'),
+    ("/api/classes", json.dumps({"do": "add", "name": "x" * 5000}).encode()),
+    ("/api/jobs", b'{"do": "train", "said": []}'),
+]
+
+
+def test_a_body_that_is_something_else_is_one_sentence(house: House) -> None:
+    for path, body in ODD_BODIES:
+        answer = house.visitor.post(path, body)
+        assert (answer.status, list(answer.said)) == (400, ["error"]), (body, answer)
+        assert len(answer.said["error"].splitlines()) == 1
     assert house.project.n == 0
 
 
@@ -272,11 +272,11 @@ def test_what_is_sent_is_limited_whatever_it_says_of_its_length(house: House, mo
 
 
 def test_a_picture_is_small_new_and_never_the_file(house: House, photos: Path) -> None:
-    for path, side in (("/thumb/3/160", 160), ("/thumb/3/320", 320), ("/image/3", 404)):
+    for path, side in (("/thumb/3/160", 160), ("/thumb/3/320", 320), ("/image/3", 300)):
         answer = house.visitor.get(path)
         with Image.open(io.BytesIO(answer.content)) as image:
-            assert (answer.status, max(image.size) <= side) == (200, True)
-        assert answer.headers["content-type"] in ("image/jpeg", "image/webp", "image/png")
+            assert (answer.status, min(image.size) <= side) == (200, True)
+        assert answer.headers["content-type"] == "image/jpeg"
         assert answer.content != (photos / house.project.names[3]).read_bytes()
     for path in ("/thumb/3/161", "/thumb/99/160", "/thumb/-1/160", "/thumb/..%2Fx/160", "/image/99", "/image/x"):
         assert house.visitor.get(path).status in (400, 404)

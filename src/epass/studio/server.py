@@ -130,7 +130,7 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
         side = in_address(request).whole("side")
         if side not in SIDES:
             raise Refusal(404, f"Thumbnails have a side of {' or '.join(map(str, SIDES))} pixels.")
-        return await image(request, lambda number: (thumbnail(desk.project, number, side), ""))
+        return await image(request, lambda number: (thumbnail(desk.project, number, side), "image/jpeg"))
 
     async def image(request: Request, draw: Callable[[int], tuple[bytes, str]] | None = None) -> Response:
         number = in_address(request).image(len(desk.project.names))
@@ -140,7 +140,7 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
             raise Refusal(404, str(problem)) from None
         # an id is a position in the folder, which another start may list anew
         fresh = request.query_params.get("v") == version
-        return with_tag(request, content, kind or kind_of(content), FOREVER if fresh else "no-cache")
+        return with_tag(request, content, kind, FOREVER if fresh else "no-cache")
 
     async def events(request: Request) -> Response:
         headers = {"X-Accel-Buffering": "no"}
@@ -245,11 +245,6 @@ def with_tag(request: Request, content: bytes, kind: str, caching: str) -> Respo
     if headers["ETag"] in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=kind, headers=headers)
-
-
-def kind_of(content: bytes) -> str:
-    """The type of a thumbnail."""
-    return "image/webp" if content[:4] == b"RIFF" else "image/jpeg"
 
 
 def attachment(name: str) -> Mapping[str, str]:
