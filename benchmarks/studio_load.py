@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import local
@@ -37,6 +37,7 @@ from epass.runs.environment import environment
 CONNECTIONS = 6  # of a browser to one server
 FIRST_VIEW, SCROLLED, ANSWERS = 60, 5_000, 200
 PATIENCE = 900.0  # seconds
+COMMAND = [sys.executable, "-u", "-m", "epass"]
 
 
 class Browser:
@@ -44,7 +45,8 @@ class Browser:
 
     def __init__(self, address: str) -> None:
         self.host = address.split("/")[2]
-        self.kept = local()
+        self.kept, self.lines = local(), list[HTTPConnection]()
+        self.threads = ThreadPoolExecutor(CONNECTIONS)
         answer = self.request("GET", f"/{address.split('/', 3)[3]}", None, {})
         self.cookie = answer.headers["set-cookie"].split(";")[0]
         self.version = ""
@@ -52,6 +54,7 @@ class Browser:
     def request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
         if not hasattr(self.kept, "line"):
             self.kept.line = HTTPConnection(self.host, timeout=PATIENCE)
+            self.lines.append(self.kept.line)
         self.kept.line.request(method, path, body, headers)
         answer = self.kept.line.getresponse()
         answer.content = answer.read()
@@ -67,8 +70,12 @@ class Browser:
         return json.loads(self.request("POST", path, json.dumps(value).encode(), headers).content)
 
     def thumbnails(self, ids: list[int]) -> None:
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            list(pool.map(lambda number: self.get(f"/thumb/{number}/160?v={self.version}"), ids))
+        list(self.threads.map(lambda number: self.get(f"/thumb/{number}/160?v={self.version}"), ids))
+
+    def close(self) -> None:
+        self.threads.shutdown()
+        for line in self.lines:
+            line.close()
 
 
 def make_photos(folder: Path, images: int) -> None:
@@ -98,8 +105,7 @@ def studio(folder: Path) -> Iterator[tuple[int, Browser, float]]:
     """The process, somebody who has opened its address, and the seconds until it was printed."""
     started = time.perf_counter()
     words = ["studio", str(folder), "--port", "0", "--no-browser", "--runs", str(folder.parent / "runs")]
-    command = [sys.executable, "-u", "-m", "epass", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         printed = ""
         for line in process.stdout:
@@ -110,7 +116,8 @@ def studio(folder: Path) -> Iterator[tuple[int, Browser, float]]:
             raise SystemExit(f"The studio did not start:\n{printed}")
         seconds = time.perf_counter() - started
         try:
-            yield process.pid, Browser(found[0]), seconds
+            with closing(Browser(found[0])) as browser:
+                yield process.pid, browser, seconds
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)

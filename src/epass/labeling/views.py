@@ -92,12 +92,13 @@ def describe_images(project: Project, learner: Learner, ids: Iterable[int]) -> l
 
 def describe_project(project: Project, learner: Learner) -> dict[str, Any]:
     """What a page must know before it shows anything."""
+    folder = project.folder.resolve()  # '.' has no name
     counts = np.bincount(project.marks, minlength=len(MARKS) + 1).tolist()
     return {
         "project": {
-            "name": as_text(project.folder.name),
+            "name": as_text(folder.name),
             "images": len(project.names),
-            "folder": as_text(project.folder),
+            "folder": as_text(folder),
         },
         "n": project.n,
         "classes": [facts._asdict() for facts in project.classes()],

@@ -57,7 +57,12 @@ def studio(
         held.enter_context(listener)
         said: list[str] = []
         stream = Stream()
-        desk = open_desk(Path(photos), Path(runs), device, stream, said.append, held)
+
+        def notice(sentence: str) -> None:
+            said.append(sentence)  # printed, if it comes before the page; later only pages are looked at
+            stream.publish("notice", {"sentence": sentence, "kind": "warning"})
+
+        desk = open_desk(Path(photos), Path(runs), device, stream, notice, held)
         number, local = listener.getsockname()[1], is_local(host)
         token = secrets.token_urlsafe(32)
         names = LOCAL if local else LOCAL | {host.lower(), *names_of_this_machine()}

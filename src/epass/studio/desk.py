@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, one_of
+from ..errors import one_of
 from ..labeling.views import describe_images, describe_project, list_images
-from ..runs.folder import PAGE
 from .asked import ROWS, Asked
 
 if TYPE_CHECKING:
@@ -133,9 +132,4 @@ class Desk:
         return self.jobs.past.pair(asked.text("a"), asked.text("b"))
 
     def report(self, asked: Asked) -> Path:
-        """The page that a run wrote; whether there is such a run, the past knows."""
-        self.jobs.past.run(name := asked.text("run"))
-        page = self.jobs.runs / name / PAGE
-        if page.is_symlink() or not page.is_file():
-            raise InputError(f"The run '{name}' has no page yet: write the report first.")
-        return page
+        return self.jobs.past.page(asked.text("run"))
