@@ -148,6 +148,16 @@ def test_two_tabs_do_not_overwrite_each_other(house: House) -> None:
     assert house.visitor.post("/api/undo", {"tab": "nobody"}).status == 400
 
 
+def test_a_page_of_an_earlier_start_changes_nothing(house: House) -> None:
+    (first,) = house.add("forest")
+    version, n = house.state()["project"]["version"], house.project.n
+    change = {"id": 1, "label": first, "mark": None, "seen": {"label": None, "mark": None}}
+    answer = house.visitor.post("/api/answers", {"tab": "a", "version": "before", "changes": [change]})
+    assert (answer.status, house.project.n) == (400, n)
+    assert "started again" in answer.said["error"]
+    assert house.visitor.post("/api/answers", {"tab": "a", "version": version, "changes": [change]}).status == 200
+
+
 def test_classes_and_keys_change_and_labels_follow(house: House) -> None:
     first, second = house.add("forest", "beach")
     house.answer(1, first)

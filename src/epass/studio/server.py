@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from ..app.web import Refusal, read_body
@@ -42,7 +42,7 @@ TYPES = {  # not those of the machine, which may call a script plain text
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
-SIDES = (160, 320)
+SIDES: dict[str, Literal[160, 320]] = {"160": 160, "320": 320}  # of thumbnails, in pixels
 SECONDS = 60.0  # for a request to be sent
 ANSWERING = 8  # requests that are answered at a time, beside pictures
 FOREVER = "private, max-age=31536000, immutable"
@@ -116,7 +116,10 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
             values = in_address(request).values
 
             def do() -> bytes:
-                return encoded(work(Asked(values, body) if most == LARGEST_FILE else Asked.in_json(values, body)))
+                said = Asked(values, body) if most == LARGEST_FILE else Asked.in_json(values, body)
+                if said.text("version", version) != version:  # its numbers may mean other images now
+                    raise Refusal(400, "The studio was started again meanwhile: reload the page.")
+                return encoded(work(said))
 
             return Response(await kitchen.do(do), media_type="application/json")
 
@@ -127,9 +130,9 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
         return with_tag(request, content, kind, "no-cache")
 
     async def thumb(request: Request) -> Response:
-        side = in_address(request).whole("side")
-        if side not in SIDES:
-            raise Refusal(404, f"Thumbnails have a side of {' or '.join(map(str, SIDES))} pixels.")
+        side = SIDES.get(request.path_params["side"])
+        if side is None:
+            raise Refusal(404, f"Thumbnails have a side of {' or '.join(SIDES)} pixels.")
         return await image(request, lambda number: (thumbnail(desk.project, number, side), "image/jpeg"))
 
     async def image(request: Request, draw: Callable[[int], tuple[bytes, str]] | None = None) -> Response:
@@ -138,7 +141,7 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
             content, kind = await kitchen.draw(request, draw or (lambda number: picture(desk.project, number)), number)
         except InputError as problem:
             raise Refusal(404, str(problem)) from None
-        # an id is a position in the folder, which another start may list anew
+        # a number is a position in the folder, which another start may list anew
         fresh = request.query_params.get("v") == version
         return with_tag(request, content, kind, FOREVER if fresh else "no-cache")
 
