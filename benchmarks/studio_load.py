@@ -55,8 +55,13 @@ class Browser:
         if not hasattr(self.kept, "line"):
             self.kept.line = HTTPConnection(self.host, timeout=PATIENCE)
             self.lines.append(self.kept.line)
-        self.kept.line.request(method, path, body, headers)
-        answer = self.kept.line.getresponse()
+        try:
+            self.kept.line.request(method, path, body, headers)
+            answer = self.kept.line.getresponse()
+        except ConnectionError:  # nothing was said on it for long
+            self.kept.line.close()
+            self.kept.line.request(method, path, body, headers)
+            answer = self.kept.line.getresponse()
         answer.content = answer.read()
         if answer.status >= 400:
             raise SystemExit(f"{method} {path}: {answer.status} {answer.content[:300]!r}")

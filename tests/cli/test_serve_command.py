@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
@@ -174,6 +175,24 @@ def test_too_many_at_once_are_sent_away(port: int, model: Brightness, monkeypatc
     model.waits.set()
     thread.join()
     assert first[0][0] == 200
+
+
+def test_small_answers_are_not_held_back() -> None:
+    async def accepted() -> int:
+        found = asyncio.get_running_loop().create_future()
+
+        class Line(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                line = transport.get_extra_info("socket")
+                found.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(Line, sock=listener):
+            with socket.create_connection(listener.getsockname()):
+                return await found
+
+    assert asyncio.run(accepted()) != 0
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .desk import Desk
 
 AT_ONCE = 256  # connections; a browser has six
+THINKING = 120  # seconds between two answers, after which a line is closed
 ANY = {"0.0.0.0", "::"}  # every network that this machine is in
 
 
@@ -132,7 +133,7 @@ def serve_until_stopped(door: Any, stream: Stream, listener: socket.socket) -> N
             stream.close()
             await super().shutdown(sockets)
 
-    Server(server_settings(door, AT_ONCE)).run(sockets=[listener])
+    Server(server_settings(door, AT_ONCE, THINKING)).run(sockets=[listener])
 
 
 def listen_near(host: str, port: int) -> tuple[socket.socket, bool]:
