@@ -389,6 +389,7 @@ def test_every_page_hears_of_what_changes(house: House) -> None:
 
 def test_a_page_that_does_not_read_is_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "WAITING", 4)
+    monkeypatch.setattr(stream, "QUIET", 3600.0)  # so that a stream that goes on is not taken for one that lives
     with listening(house) as page:
         assert house.stream.loop is not None
         done = threading.Event()
