@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from photo_folder import make, opened, say, seen, state
 
 from epass.errors import InputError
 from epass.labeling import journal as module
 from epass.labeling import project as project_module
 from epass.labeling.journal import Journal, seal, unseal
-from photo_folder import make, opened, say, seen, state
 
 
 def silent(sentence: str) -> None:
@@ -78,7 +78,7 @@ def test_a_journal_without_its_snapshot_and_a_damaged_snapshot_are_refused(tmp_p
     with pytest.raises(InputError, match="Line 1 of 1"):
         Journal(tmp_path, silent)
     (tmp_path / "snapshot.json").write_bytes(seal({"n": 6})[:-3])
-    with pytest.raises(InputError, match="snapshot.json' is damaged"):
+    with pytest.raises(InputError, match=r"snapshot\.json' is damaged"):
         Journal(tmp_path, silent)
 
 
@@ -105,8 +105,8 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path: Path, mon
 
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "write", full)
-        with pytest.raises(InputError, match="No space left on device.*did not happen: make room"):
-            project.answer([project_module.Change(1, 1, None, *seen(project, 1))] * 1, "tab")
+        with pytest.raises(InputError, match=r"No space left on device.*did not happen: make room"):
+            project.answer([project_module.Change(1, 1, None, *seen(project, 1))], "tab")
     assert (state(project), project.n) == (before, n)
     say(project, 2, 1)
     after = state(project)

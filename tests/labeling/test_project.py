@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from photo_folder import PNG, make, opened, say, seen, state
 
 from epass.errors import InputError
 from epass.labeling.project import Change, Changed, ClassFacts, Conflict, Project
-from photo_folder import PNG, make, opened, say, seen, state
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def _read_folders(path: Path, places: Mapping[str, int]) -> list[Answer]:
     paths = [[unquote(part) if ours else part for part in member.split("/")] for member in members]
     around = {parts[0] for parts in paths}
     answers = _by_folder(paths, places)
-    if len(around) == 1 and any(answer.name not in places for answer in answers):
+    if len(around) == 1 and min(map(len, paths)) > 2 and any(answer.name not in places for answer in answers):
         inner = _by_folder([parts[1:] for parts in paths], places)
         answers = inner if all(answer.name in places for answer in inner) else answers
     return answers
