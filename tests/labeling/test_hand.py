@@ -107,6 +107,15 @@ def test_a_class_folder_is_not_put_into_itself(tmp_path: Path) -> None:
     project.close()
 
 
+def test_a_photo_in_a_folder_is_told_from_one_beside_it(tmp_path: Path) -> None:
+    project = Project(make(tmp_path / "photos", "forest/0.png", "0.png"), pytest.fail)
+    project.add_class("forest")
+    say(project, place(project, "forest/0.png"), 0)
+    content = b"".join(project.hand_out("folders")[1])
+    assert project.take_in("x.zip", content, force=False).ids == []
+    project.close()
+
+
 def test_an_archive_is_made_piece_by_piece(tmp_path: Path) -> None:
     folder = make(tmp_path / "photos")
     (folder / "0.png").write_bytes(os.urandom(3_000_000))

@@ -140,8 +140,11 @@ def test_compaction_loses_nothing_and_what_was_done_last_can_still_be_undone(
     project = opened(folder)
     project.rename_class(1, "bee", "tab")
     project.set_key("undo", "z", "tab")
+    project.add_class("gone", "other")
     for count in range(40):
         say(project, count % 3, count % 2 or "skip")
+    say(project, 2, 2)
+    project.merge_classes(2, 0, "other")  # the lines that stay speak of a class that the snapshot does not know
     (folder / "a" / "1.png").rename(tmp_path / "away.png")
     length = project._journal.size
     project._compact()
@@ -153,6 +156,8 @@ def test_compaction_loses_nothing_and_what_was_done_last_can_still_be_undone(
     again = opened(folder, pytest.fail)
     assert state(again) == before
     assert again.undo("tab").said == "Undid: 'a' for a/0.png"
+    assert again.undo("other").said == "Undid: 'gone' merged into 'a'"
+    assert again.undo("tab").said == "Undid: 'gone' for b/2.png"
     assert again.undo("tab").said == "Undid: 'bee' for a/0.png"
     again.close()
 

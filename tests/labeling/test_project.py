@@ -314,6 +314,15 @@ def test_only_a_folder_of_photos_is_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "empty" / ".epass-studio").exists()
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    folder = make(tmp_path / "photos")
+    opened(folder).close()
+    for name in (".import-x.csv", ".snapshot.json.1.part"):
+        (folder / ".epass-studio" / name).write_text("half")
+    opened(folder).close()
+    assert sorted(path.name for path in (folder / ".epass-studio").iterdir()) == ["journal.jsonl", "thumbs"]
+
+
 def test_its_own_files_are_no_photos(tmp_path: Path) -> None:
     folder = make(tmp_path / "photos", "ant/0.png", "bee/1.png")
     (folder / ".epass-studio" / "thumbs").mkdir(parents=True)

@@ -20,7 +20,7 @@ from epass.labeling.thumbnails import picture, thumbnail
 def project_of(folder: Path, **images: Any) -> Project:
     folder.mkdir()
     for name, image in images.items():
-        image.save(folder / f"{name}.jpg", exif=image.getexif(), quality=95)
+        image.save(folder / f"{name}.jpg", exif=image.getexif(), quality=95, comment=b"SECRET")
     return Project(folder, pytest.fail)
 
 

@@ -168,7 +168,7 @@ class Project:
         """The name of a file, and its content in pieces: what `take_in` takes."""
         with self._lock:
             said = [Said(id, *facts) for id, facts in self._board.said()]
-        return write_labels(self._root.name, said, self.path, kind)
+        return write_labels(self._root.name, self._board.places, said, self.path, kind)
 
     def on_change(self, listener: Callable[[Changed], None]) -> None:
         """Tell `listener` of every change, in the thread that made it, after the lock is free again."""
