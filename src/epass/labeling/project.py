@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.read.folder import list_layout, walk
-from ..data.read.listing import name_inside, nothing_at
+from ..data.read.listing import nothing_at
 from ..errors import InputError, shortened
 from ..files import as_text
 from ..runs.lock import locked
@@ -332,7 +332,7 @@ def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str]
     for part, use in listing.parts.items():
         if use.startswith(("test", "validation")):
             notice(f"The images in '{part}' are kept for tests and not shown here.")
-    names = [name_inside(file, folder) for file in listing.train]
+    names = [as_text(str(file).removeprefix(f"{folder}/")) for file in listing.train]
     odd = {
         id: file
         for id, (name, file) in enumerate(zip(names, listing.train, strict=True))
