@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from posixpath import normpath
 from tempfile import NamedTemporaryFile
@@ -132,7 +132,7 @@ def _read_folders(path: Path, places: Mapping[str, int]) -> list[Answer]:
     paths = [[unquote(part) if ours else part for part in member.split("/")] for member in members]
     around = {parts[0] for parts in paths}
     answers = _by_folder(paths, places)
-    if len(around) == 1 and any(answer.name not in places for answer in answers):
+    if len(around) == 1 and min(map(len, paths)) > 2 and any(answer.name not in places for answer in answers):
         inner = _by_folder([parts[1:] for parts in paths], places)
         answers = inner if all(answer.name in places for answer in inner) else answers
     return answers
@@ -150,12 +150,17 @@ def _by_folder(paths: Sequence[list[str]], places: Mapping[str, int]) -> list[An
 
 
 def write_labels(
-    folder: str, said: Sequence[Said], place: Callable[[int], Path], kind: Literal["csv", "json", "folders"]
+    folder: str,
+    names: Container[str],
+    said: Sequence[Said],
+    place: Callable[[int], Path],
+    kind: Literal["csv", "json", "folders"],
 ) -> tuple[str, Iterator[bytes]]:
     """The name of a file, and its content in pieces.
 
     Args:
         folder: What the folder of photos is called.
+        names: Of all photos.
         said: What is said, about images about which something is.
         place: Where an image lies.
         kind: What is written.
@@ -167,7 +172,7 @@ def write_labels(
         return f"{stem}-labels.csv", iter([csv_bytes([[FILE, "label", "mark"], *rows])])
     if kind == "json":
         return f"{stem}-labels.json", _tasks(folder, said)
-    return f"{stem}-labeled.zip", _archive([one for one in said if one.label], place)
+    return f"{stem}-labeled.zip", _archive([one for one in said if one.label], names, place)
 
 
 def _tasks(folder: str, said: Sequence[Said]) -> Iterator[bytes]:
@@ -182,16 +187,15 @@ def _tasks(folder: str, said: Sequence[Said]) -> Iterator[bytes]:
     yield b"\n]\n" if said else b"[]\n"
 
 
-def _archive(said: Sequence[Said], place: Callable[[int], Path]) -> Iterator[bytes]:
+def _archive(said: Sequence[Said], names: Container[str], place: Callable[[int], Path]) -> Iterator[bytes]:
     """An archive with a folder for each class, made while it is sent."""
     pipe, lacking = _Pipe(), []
-    inner = {one.name for one in said}
     with zipfile.ZipFile(cast(IO[bytes], pipe), "w") as archive:  # images do not shrink
         archive.comment = _OURS
         for one in said:
             folder = _escaped(one.label)
             inside = one.name.removeprefix(f"{one.label}/")  # no class folder within a class folder
-            inside = one.name if inside in inner else inside
+            inside = one.name if inside in names else inside
             try:
                 path = place(one.id)
                 info = zipfile.ZipInfo.from_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from threading import Event, RLock, Thread
 from time import monotonic
@@ -13,8 +14,8 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.read.folder import list_layout
-from ..data.read.listing import name_inside, nothing_at
+from ..data.read.folder import list_layout, walk
+from ..data.read.listing import nothing_at
 from ..errors import InputError, shortened
 from ..files import as_text
 from ..runs.lock import locked
@@ -65,6 +66,7 @@ class Project:
         self._held = ExitStack()
         try:
             self._held.enter_context(locked(self.home))
+            _sweep(self.home)
             self._journal = Journal(self.home, notice)
             self._held.callback(self._journal.close)
             self._replay()
@@ -166,7 +168,7 @@ class Project:
         """The name of a file, and its content in pieces: what `take_in` takes."""
         with self._lock:
             said = [Said(id, *facts) for id, facts in self._board.said()]
-        return write_labels(self._root.name, said, self.path, kind)
+        return write_labels(self._root.name, self._board.places, said, self.path, kind)
 
     def on_change(self, listener: Callable[[Changed], None]) -> None:
         """Tell `listener` of every change, in the thread that made it, after the lock is free again."""
@@ -315,8 +317,13 @@ def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str]
         raise nothing_at(folder)
     if not folder.is_dir():
         raise InputError(f"'{folder}' is not a folder: give the folder that the photos lie in.")
-    listing = list_layout(folder, as_text(folder.resolve().name), folder, labels_needed=False)
-    if not listing.train:
+    try:
+        listing = list_layout(folder, as_text(folder.resolve().name), folder, labels_needed=False)
+        found = bool(listing.train)
+    except InputError:
+        if found := any(walk(folder, folder, [])):
+            raise
+    if not found:
         raise InputError(f"'{folder}' holds no photos: give a folder with .jpg, .png or other image files.")
     if listing.problems:
         name, reason = listing.problems[0]
@@ -325,7 +332,7 @@ def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str]
     for part, use in listing.parts.items():
         if use.startswith(("test", "validation")):
             notice(f"The images in '{part}' are kept for tests and not shown here.")
-    names = [name_inside(file, folder) for file in listing.train]
+    names = [as_text(str(file).removeprefix(f"{folder}/")) for file in listing.train]
     odd = {
         id: file
         for id, (name, file) in enumerate(zip(names, listing.train, strict=True))
@@ -336,20 +343,25 @@ def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str]
 
 def _make_home(home: Path) -> None:
     """The folder in which everything is kept; what a stranger put there must not lead elsewhere."""
-    try:
-        for folder in (home, home / "thumbs"):
-            if not folder.is_symlink():
-                folder.mkdir(exist_ok=True)
-        for pattern in (f"{UPLOADED}*", ".*.part"):  # of a process that was killed
-            for left in home.glob(pattern):
-                left.unlink()
-        linked = [path for path in (home, *home.iterdir(), *(home / "thumbs").iterdir()) if path.is_symlink()]
-    except OSError as problem:
-        raise InputError(
-            f"'{home.parent}' cannot be written to ({problem.strerror}), and labels are kept in it: give a copy."
-        ) from None
-    if linked:
-        raise InputError(f"'{linked[0]}' is a link, which nobody needs there: remove it.")
+    thumbs = home / "thumbs"
+    if not home.is_symlink():
+        try:
+            home.mkdir(exist_ok=True)
+            thumbs.mkdir(exist_ok=True)
+        except OSError as problem:
+            raise InputError(
+                f"'{home.parent}' cannot be written to ({problem.strerror}), and labels are kept in it: give a copy."
+            ) from None
+    for path in chain([home], *(folder.iterdir() for folder in (home, thumbs) if folder.exists())):
+        if path.is_symlink():
+            raise InputError(f"'{path}' is a link, which nobody needs there: remove it.")
+
+
+def _sweep(home: Path) -> None:
+    """Remove what a process that was killed left behind."""
+    for pattern in (f"{UPLOADED}*", ".*.part"):
+        for left in home.glob(pattern):
+            left.unlink()
 
 
 def _count(count: int) -> str:

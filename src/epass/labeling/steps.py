@@ -99,6 +99,8 @@ def code_of(label: int | None, mark: str | None) -> int:
     if mark is not None:
         one_of("mark", mark, MARKS)
         return NOTHING - 1 - MARKS.index(mark)
+    if label is not None and label < 0:
+        raise InputError(f"There is no class {label}: a class has a number from 0 on.")
     return NOTHING if label is None else label
 
 
