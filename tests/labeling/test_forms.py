@@ -88,6 +88,7 @@ def test_what_was_said_becomes_arguments_and_the_line_of_a_terminal() -> None:
     line = "--method fixmatch --steps 30 --no-guard --fine-tune --set plan.lr=0.1 --set seed=3 --continue runs/one"
     assert command_of("train", arguments) == f"epass train {line}"
     assert arguments_of("calibrate", {"run": "one", "coverage": "0.9"}, FIND)["coverage"] == 0.9
+    assert command_of("train", {"steps": 3, "data": "photos"}) == "epass train photos --steps 3"
     assert command_of("report", {"runs": ["a b", "c"], "maps": False}) == "epass report 'a b' c --no-maps"
 
 

@@ -209,8 +209,8 @@ def test_events_are_json_with_paths_as_text() -> None:
 def test_an_end_is_a_state_and_a_sentence(
     monkeypatch: pytest.MonkeyPatch, problem: BaseException | None, expected: tuple[str, str]
 ) -> None:
-    def work() -> Iterator[Notice | Result]:
-        yield Notice("It begins.")
+    def work(command: str) -> Iterator[Notice | Result]:
+        yield Notice(command)
         if problem is not None:
             raise problem
         yield Result(complaint="One image cannot be read.")
@@ -220,7 +220,7 @@ def test_an_end_is_a_state_and_a_sentence(
     state, sentence = ending({"do": "report", "arguments": {}, "only_plan": False}, told.append)
     assert state == expected[0]
     assert sentence.startswith(expected[1])
-    assert told[0]["sentence"] == "It begins."
+    assert told[0]["sentence"] == "epass report"
 
 
 def test_a_mistake_of_ours_ends_a_job_too(tmp_path: Path) -> None:
@@ -333,6 +333,7 @@ def test_what_is_new_is_published_and_marked_images_are_told(project: Folder, mo
 
     monkeypatch.setattr("epass.labeling.process.launch", launched)
     number = jobs.start("train", SMALL)
+    jobs.list()  # whoever asks takes nothing away from those who listen
     deadline = time.monotonic() + PATIENCE
     while not heard:
         assert time.monotonic() < deadline

@@ -208,16 +208,19 @@ def refuse_code(name: str, texts: Sequence[str]) -> None:
 
 def command_of(do: str, arguments: Mapping[str, Any]) -> str:
     """The line to type for the same in a terminal."""
-    flags = get_type_hints(FUNCTIONS[do], include_extras=True)
+    hints = get_type_hints(FUNCTIONS[do], include_extras=True)
     parameters = inspect.signature(FUNCTIONS[do]).parameters
-    words = ["epass", do]
+    by_position, by_name = [do], list[str]()
     for name, value in arguments.items():
-        flag, by_name = flag_of(flags[name]), parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        flag = flag_of(hints[name])
         assert flag is not None
         called = flag.name or f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            words.append(called if value else f"--no-{called.removeprefix('--')}")
+            by_name.append(called if value else f"--no-{called.removeprefix('--')}")
             continue
         for one in value if isinstance(value, list) else [value]:
-            words += [called, str(one)] if by_name else [str(one)]
-    return shlex.join(words)
+            if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+                by_name += [called, str(one)]
+            else:
+                by_position.append(str(one))
+    return shlex.join(["epass", *by_position, *by_name])

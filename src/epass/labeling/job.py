@@ -21,7 +21,7 @@ from ..errors import InputError, RunError, out_of_memory
 from ..files import as_text
 from ..machine.cpu import prepare_cpu
 from ..machine.signals import stop_signals
-from .forms import FUNCTIONS
+from .forms import FUNCTIONS, command_of
 
 BEAT = 0.5  # seconds between two signs of life
 POLITE = 5  # how far the page goes before a run
@@ -54,7 +54,8 @@ def carry_out(do: str, arguments: Mapping[str, Any], tell: Tell, *, only_plan: b
     """Do what was asked for and tell every event; of a plan, what comes before anything is done."""
     function = FUNCTIONS[do]
     with ExitStack() as held:
-        offered = {"stop": held.enter_context(stop_signals()), "reading": Reading(tell)}
+        stop, command = held.enter_context(stop_signals()), command_of(do, arguments)
+        offered = {"stop": stop, "reading": Reading(tell), "command": command}
         wanted = inspect.signature(function).parameters
         work = function(**arguments, **{name: value for name, value in offered.items() if name in wanted})
         events = held.enter_context(closing(iter(work)))  # type: ignore[type-var]

@@ -33,6 +33,7 @@ PATIENCE = 600.0  # seconds that a plan may take: photos are embedded before it,
 LISTED = 200  # jobs
 NONE_OF_THESE = 3  # the mark
 Publish = Callable[[str, dict[str, Any]], None]
+Lines = list[dict[str, Any]]
 
 
 class Jobs:
@@ -59,18 +60,18 @@ class Jobs:
         """Follow no more: the jobs themselves go on."""
         self._closed.set()
 
-    def forms(self) -> list[dict[str, Any]]:
-        """What can be started, with the runs that there are to choose from."""
-        return forms([run["name"] for run in self.past.runs()])
+    def forms(self) -> Lines:
+        """What can be started, with the finished runs to choose from."""
+        return forms([run["name"] for run in self.past.runs() if run["state"] == "finished"])
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> Lines:
         """All jobs, the newest first."""
         with self._lock:
             for job in self._jobs.values():
                 job.read()
             return [self.facts(job) for job in reversed(self._jobs.values())]
 
-    def plan(self, do: Any, said: Any) -> list[dict[str, Any]]:
+    def plan(self, do: Any, said: Any) -> Lines:
         """What would happen, as events; nothing for what is done in a moment. What cannot be done is refused."""
         arguments = self._arguments(do, said)
         if not is_long(do):
@@ -186,7 +187,7 @@ class Jobs:
         names = (f"{one}{suffix}" for one in numbered(stem))
         return next(one for one in names if one not in taken and not os.path.lexists(self.runs / one))
 
-    def _remarks(self, do: str) -> list[dict[str, Any]]:
+    def _remarks(self, do: str) -> Lines:
         """What has to be said of the images before it begins."""
         marked = int(np.count_nonzero(self.project.marks == NONE_OF_THESE)) if is_long(do) else 0
         if not marked:
@@ -196,9 +197,14 @@ class Jobs:
         return [{"kind": "notice", "sentence": sentence, "run": "", "apart": False}]
 
     def _follow(self) -> None:
+        told = {number: job.changes for number, job in self._jobs.items()}
         while not self._closed.wait(BEAT):
             with self._lock:
-                changed = [self.facts(job) for job in self._jobs.values() if job.watched and job.read()]
+                for job in self._jobs.values():
+                    job.read()
+                new = [job for job in self._jobs.values() if job.changes != told.get(job.id, 0)]
+                told |= {job.id: job.changes for job in new}
+                changed = [self.facts(job) for job in new]
             for facts in changed:
                 self.publish("job", facts)
 

@@ -49,13 +49,12 @@ class Tested(NamedTuple):
     def guess(self, place: int) -> str:
         return str(self.classes[int(self.guesses[place])])
 
-    def on(self, places: Sequence[int], label: str) -> Group:
-        """The run as if it had been tested on these images alone, on which it is right (0) or wrong (1).
-
-        Two runs may give their classes other numbers.
-        """
+    def wrong(self, places: Sequence[int]) -> NDArray[np.bool_]:
         assert self.run.predictions is not None
-        wrong = (self.guesses != self.run.predictions.labels)[list(places)]
+        return np.asarray((self.guesses != self.run.predictions.labels)[list(places)])
+
+    def with_answers(self, wrong: NDArray[np.bool_], label: str) -> Group:
+        """The run as if all its test images were of one class: two runs may give their classes other numbers."""
         error, truth = float(wrong.mean()), np.zeros(len(wrong), dtype=np.int64)
         answers = Predictions(np.eye(2, dtype=np.float32)[wrong.astype(np.int64)], truth)
         told = {**(self.run.results or {}), "last": {"error": error}}
@@ -67,11 +66,12 @@ def verdict(one: Tested, other: Tested, same: Sequence[tuple[int, int]], labels:
     """Which of the two is better, on the images that both were tested on, and is that more than luck?"""
     if not same:
         return "The two were tested on different images, so there is nothing to compare."
-    ours, theirs = (
-        tested.on([place[side] for place in same], labels[side]) for side, tested in enumerate((one, other))
-    )
-    error = SCORES["error"].text
     number = f"{len(same):,} test image{'s' * (len(same) != 1)} of both"
+    wrong = [tested.wrong([place[side] for place in same]) for side, tested in enumerate((one, other))]
+    if np.array_equal(wrong[0], wrong[1]):
+        return f"There is no difference: of {number}, {labels[0]} and {labels[1]} miss the same {wrong[0].sum():,}."
+    ours, theirs = one.with_answers(wrong[0], labels[0]), other.with_answers(wrong[1], labels[1])
+    error = SCORES["error"].text
     facts = f"of {number} {labels[0]} misses {error(ours.errors[0])} and {labels[1]} {error(theirs.errors[0])}"
     question = (
         f"{labels[0]} is better than {labels[1]}",

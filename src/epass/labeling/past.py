@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TAIL = 2**16  # bytes from the end of the metrics, in which the last row is
 POINTS = 400  # of a curve: more than a page has pixels for
-MISTAKES = 200  # that are listed
+MISTAKES = 1000  # that are listed
 LABELS = "labels.csv"
 
 
@@ -108,11 +108,10 @@ class Past:
     def pair(self, a: str, b: str) -> dict[str, Any]:
         """Two runs side by side, and the test images of both on which they differ."""
         sides, names = [self.run(a), self.run(b)], (a, b)
-        shared = [Tested.of(load_run(self.find(name))) for name in names]
-        if a == b or shared[0] is None or shared[1] is None:
+        one, other = (Tested.of(load_run(self.find(name))) for name in names)
+        if a == b or one is None or other is None:
             reason = "Choose two runs." if a == b else "Only finished runs can be compared, and both need a test."
             return {"runs": sides, "verdict": reason, "images": 0, "differ": []}
-        one, other = shared
         places = [(one.places[name], other.places[name]) for name in one.places if name in other.places]
         same = [(here, there) for here, there in places if one.truth(here) == other.truth(there)]
         differ = [

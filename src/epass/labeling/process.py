@@ -42,6 +42,7 @@ class Job:
         self.files: dict[str, str] = {}
         self.state, self.sentence = "running", ""
         self.watched = True  # something more may come
+        self.changes = 0  # how often there was something new
 
     @property
     def resumable(self) -> bool:
@@ -88,10 +89,10 @@ class Job:
             self._process.wait()  # for the moment that its end takes; else it stays in the list of processes
         return False
 
-    def read(self) -> bool:
-        """Take in what is new; whether anything is."""
+    def read(self) -> None:
+        """Take in what is new."""
         if not self.watched:
-            return False
+            return
         before = self.state, self._stopping
         alive, lines = self.is_running(), self._new_lines()  # in this order: what is not alive writes no more
         for line in lines:
@@ -107,7 +108,7 @@ class Job:
             self.state = "failed"
             advice = "resume it, and it goes on from its last checkpoint" if is_long(self.do) else "start it again"
             self.sentence = f"Its process was ended from outside, perhaps for lack of memory: {advice}."
-        return bool(lines) or before != (self.state, self._stopping)
+        self.changes += bool(lines) or before != (self.state, self._stopping)
 
     def facts(self) -> dict[str, Any]:
         """What can be told without knowing the project."""
