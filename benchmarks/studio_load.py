@@ -3,8 +3,8 @@
     python benchmarks/studio_load.py [--images 100000] [--folder MADE] [--photos FOLDER] [--out studio-load.json]
 
 Makes tiny photos, starts `epass studio` on them as a program of its own, and asks it as a browser does, through six
-connections. With --photos, a copy of a folder of class folders is labeled as well: each answer is the class of the
-photo's folder, and after it the next photo is fetched, while the model trains all the time.
+connections. With --photos, a copy of a folder of class folders, and one called unlabeled, is labeled as well: each
+answer is the class of the photo's folder, and after it the next photo is fetched, while the model trains all the time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from epass.runs.environment import environment
 CONNECTIONS = 6  # of a browser to one server
 FIRST_VIEW, SCROLLED, ANSWERS = 60, 5_000, 200
 PATIENCE = 900.0  # seconds
+UNLABELED = "unlabeled"  # the folder without a class
 COMMAND = [sys.executable, "-u", "-m", "epass"]
 
 
@@ -102,7 +103,7 @@ def copy_photos(source: Path, folder: Path) -> list[str]:
     folder.mkdir()
     for place in sorted(path for path in source.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png")):
         shutil.copyfile(place, folder / f"{crc32(str(place).encode()):08x}~{place.parent.name}~{place.name}")
-    return sorted({path.name.split("~")[1] for path in folder.iterdir()})
+    return sorted({path.name.split("~")[1] for path in folder.iterdir()} - {UNLABELED})
 
 
 @contextmanager
@@ -195,8 +196,9 @@ def load_while_training(folder: Path, names: list[str], answers: int, pace: floa
             time.sleep(1)
         found: dict[str, Any] = {"listening_s": listening, "features_s": time.perf_counter() - started}
         classes = add_classes(browser, names)
-        ids = json.loads(browser.get("/api/ids?view=all"))["ids"]
-        found["images"] = len(ids)
+        found["images"] = len(json.loads(browser.get("/api/ids?view=all"))["ids"])
+        known = [json.loads(browser.get(f"/api/ids?view=all&q=~{name}~"))["ids"] for name in names]
+        ids = [number for group in known for number in group]
         ids = np.random.default_rng(0).permutation(ids)[:answers].tolist()
         rows = [
             row

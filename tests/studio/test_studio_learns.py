@@ -46,16 +46,18 @@ def test_a_model_appears_after_labels_of_two_classes_and_is_there_again(tmp_path
         ) as process:
             assert process.stdout is not None
             try:
-                found = next(
-                    match for line in process.stdout if (match := re.search(r":(\d+)/\?token=(\S+)", line))
-                )
+                found = next(match for line in process.stdout if (match := re.search(r":(\d+)/\?token=(\S+)", line)))
                 visitor = Visitor(int(found[1]))
                 visitor.cookie = f"epass-{found[1]}={found[2]}"
                 if not again:
                     label_six(visitor)
                 model = wait_for_model(visitor)
                 assert model["labels"] == 6
-                assert [row["label"] for row in visitor.post("/api/rows", {"ids": [0, 1, 6]}).said["rows"]] == [0, 1, None]
+                assert [row["label"] for row in visitor.post("/api/rows", {"ids": [0, 1, 6]}).said["rows"]] == [
+                    0,
+                    1,
+                    None,
+                ]
                 for path in ("ids?view=suggested", "ids?view=guessed&class=0", "look/confusion", "look/calibration"):
                     assert visitor.get(f"/api/{path}").status == 200
                 for path in ("look/map", "forms", "jobs", "runs"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError, one_of
 from ..files import as_text
-from .board import MARKS
+from .steps import MARKS
 
 if TYPE_CHECKING:
     from .learner import Learner

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError, one_of
-from ..labeling.board import MARKS, Change
+from ..labeling.steps import MARKS, Change
 from ..untrusted import parse_json
 
 ROWS = 200  # that are described at once

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ..app.web import Refusal, read_body
 from ..errors import InputError
-from ..labeling.board import Conflict
+from ..labeling.steps import Conflict
 from ..labeling.thumbnails import picture, thumbnail
 from ..machine.cpu import count_cores
 from .asked import LARGEST_ANSWERS, LARGEST_FILE, LARGEST_JSON, Asked
