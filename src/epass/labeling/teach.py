@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int64]  # positions among the images that can be read
 Floats = NDArray[Any]
-PROJECTORS = 3
+PROJECTORS, SHORTER = 3, 2  # heads, and times: half of the steps cost a point of accuracy and save half of the wait
 FIRST, EACH = 12, 2  # labels, and labels in each class, up to which typical images are suggested
 BATCH = 24  # suggestions that are unlike each other
 POOL = 5_000  # images among which suggestions are looked for
@@ -59,13 +59,14 @@ class Opinion:
     left_out: Floats  # (L, C) of labeled images, by models that did not learn their label; NaN where nobody was asked
     seconds: float
     disagreement: Floats | None = None  # (M,)
+    judged: bool = True  # `left_out` is of this way to learn, and not of the labels alone
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """Which labels are missed when they are left out; empty as long as that says nothing."""
         from ..evaluation.left_out import mistakes
 
-        if why_no_accuracy(self.lesson.counts):
+        if not self.judged or why_no_accuracy(self.lesson.counts):
             return np.zeros(0, dtype=bool)
         return mistakes(self.left_out, self.lesson.labels)
 
@@ -103,6 +104,7 @@ class Teacher:
     semi: Opinion | None = field(default=None, init=False)
     helped: str | None = field(default=None, init=False)
     worse: bool = field(default=False, init=False)  # the unlabeled images made it worse, by more than luck
+    measured: dict[str, float] | None = field(default=None, init=False)  # the last accuracy of `semi`
     shown: Opinion | None = field(default=None, init=False)
     met: set[int] | None = field(default=None, init=False)  # images whose label was compared with an earlier guess
 
@@ -148,39 +150,39 @@ class Teacher:
     def learn_all(self, lesson: Lesson) -> Generator[tuple[int, int], None, dict[str, Any]]:
         """Learn from the images without a label, too, after `learn_labels` of the same lesson; returns the same.
 
-        Yields the steps done and the steps in all, after each of them.
+        Yields the steps done and the steps in all, after each of them. The guesses are there before the accuracy is.
         """
         from ..engine.crossfit import FOLDS, fit, going_on, out_of_fold, shortened
         from ..engine.infer import answering_network, infer
 
-        began, beside = time.perf_counter(), self.labels_only
+        began, before, beside = time.perf_counter(), self.semi, self.labels_only
         assert beside is not None
         settings = {"data.name": self.examples.dataset.name, "projector.size": PROJECTORS}
         recipe = replace(read_recipe(RECIPE).with_settings(settings), features=None, seed=SEED)
         dataset, split = self.divided(lesson)
         folded, done, judged = shortened(recipe, split), 0, not why_no_accuracy(lesson.counts)
+        recipe = recipe.with_settings({"plan.steps": int(recipe.plan["steps"]) // SHORTER})
         total = int(recipe.plan["steps"]) + judged * FOLDS * int(folded.plan["steps"])
         steps = fit(recipe, dataset, split, self.device)
         while (experiment := next(steps)) is None:
             done += 1
             yield done, total
         said = infer(answering_network(experiment), dataset.train, dataset, self.device)
-        left_out = np.full((len(lesson.labels), len(lesson.classes)), np.nan)
-        if judged:
-            passing = out_of_fold(folded, dataset, split, self.device)
-            left_out = (yield from going_on(passing, done, total)).double().softmax(1).numpy()
-        opinion = Opinion(
+        self.semi = opinion = Opinion(
             SEMI_SUPERVISED,
             lesson,
             said.logits.double().softmax(1).cpu().numpy(),
-            left_out,
+            beside.left_out,
             time.perf_counter() - began,
             disagreement(experiment.method.projector, said.features),
+            judged=False,
         )
-        row = self.row(opinion, self.semi)
-        self.semi = opinion
-        self.helped, self.worse = compared(opinion, beside)
-        return row
+        if judged:
+            answers = yield from going_on(out_of_fold(folded, dataset, split, self.device), done, total)
+            self.semi = opinion = replace(opinion, left_out=answers.double().softmax(1).numpy(), judged=True)
+            self.measured = opinion.accuracy
+            self.helped, self.worse = compared(opinion, beside)
+        return self.row(opinion, before)
 
     def divided(self, lesson: Lesson) -> tuple[Dataset, Split]:
         """A lesson as a run takes it: no image is tested, for the labels are left out in turn."""
@@ -259,13 +261,12 @@ class Teacher:
             if shown.disagreement is not None:
                 doubt[ids] = shown.disagreement
             suspects = self.suspects(shown)
-            compared_now = self.semi is not None and shown in (self.semi, self.labels_only)
             facts |= {
                 "how": shown.how,
                 "labels": len(known),
-                "accuracy": shown.accuracy,
+                "accuracy": None if why_no_accuracy(shown.lesson.counts) else shown.accuracy or self.measured,
                 "labels_only": self.labels_only.accuracy,
-                "helped": self.helped if compared_now else None,
+                "helped": self.helped,
                 "seconds": round(shown.seconds, 2),
             }
         return Beliefs(
