@@ -18,8 +18,9 @@ from ..files import write_atomically
 
 Ids = NDArray[np.int32]
 Shares = NDArray[np.float32]
+BELIEFS = "beliefs.npz"
 LABELS_ONLY, SEMI_SUPERVISED = "labels only", "semi-supervised"
-TYPICAL, UNCERTAIN, SPREAD = "typical", "uncertain", "spread"  # by what images were suggested
+TYPICAL, UNCERTAIN = "typical", "uncertain"  # by what images were suggested
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Beliefs:
 def read_beliefs(path: Path) -> Beliefs | None:
     """What `write` wrote; None if there is nothing, or something else: it is made again in seconds."""
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
         beliefs = Beliefs(**json.loads(arrays.pop("head").tobytes()), **arrays)
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):

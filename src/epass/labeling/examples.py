@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..data import Dataset
 
 RECIPE = "photos-simmatch"  # what the photos are learned by
+TINY = 32  # pixels: the largest side of images that are learned by their pixels
 
 
 class Examples(NamedTuple):
@@ -48,10 +49,11 @@ def read_examples(
     recipe = read_recipe(RECIPE)
     assert recipe.features is not None
     listing = Listing(folder.name, folder, [], [folder / name for name in names], [-1] * len(names))
-    are_photos = (typical_side(listing) or 0) >= PHOTO_SIDE
+    side = typical_side(listing) or TINY
+    are_photos = side >= PHOTO_SIDE
     dataset = read_listing(
         listing,
-        recipe.data["image_size"] if are_photos else None,
+        recipe.data["image_size"] if are_photos else min(side, TINY),
         lambda done, total: progress("Reading photos", done, total),
         streaming="auto",
         skip_unreadable=True,

@@ -59,7 +59,7 @@ def draw_map(examples: Examples, home: Path) -> bool:
 def read_map(home: Path, digest: str) -> Map | None:
     """The map of these images, if it is there."""
     try:
-        with np.load(home / MAP, allow_pickle=False) as found:
+        with np.load(io.BytesIO((home / MAP).read_bytes()), allow_pickle=False) as found:
             return Map(found["ids"], found["places"]) if str(found["digest"]) == digest else None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -16,6 +17,7 @@ from typing import Any, TextIO
 
 from ..errors import InputError
 from ..machine.cpu import count_cores, prepare_cpu
+from .beliefs import BELIEFS
 
 Request = dict[str, Any]
 IDLE = 2.0  # seconds without a request, after which there is time for the map
@@ -102,13 +104,14 @@ class Worker:
             known = self.teacher.labels_only
             if known is None or known.lesson.n != lesson.n:
                 self.tell("taught", row=self.teacher.learn_labels(lesson))
-        self.publish()
-        self.tell("done", what="labels", n=lesson.n)
+        if not request["quiet"]:
+            self.publish()
+        self.tell("done", what="labels")
         if request["all"]:
             if len(lesson.classes) >= 2 and lesson.left.any():
                 self.waiting = lesson
             else:
-                self.tell("done", what="all", n=lesson.n)
+                self.tell("done", what="all")
 
     def go_on(self) -> None:
         """Make the next step of what takes longer."""
@@ -120,7 +123,7 @@ class Worker:
             known, lesson, self.waiting = self.teacher.labels_only, self.waiting, None
             if known is None or known.lesson.n != lesson.n:
                 self.tell("taught", row=self.teacher.learn_labels(lesson))
-            self.learning, self.n = self.teacher.learn_all(lesson), lesson.n
+            self.learning = self.teacher.learn_all(lesson)
         try:
             self.progress("Learning from all photos", *next(self.learning))
             if self.teacher.semi is not before:
@@ -133,12 +136,10 @@ class Worker:
         self.learning = None
         self.publish()
         self.tell("progress", done=True)
-        self.tell("done", what="all", n=self.n)
+        self.tell("done", what="all")
 
     def publish(self) -> None:
         """Write what is believed now."""
-        from .learner import BELIEFS
-
         assert self.newest is not None
         self.teacher.believe(self.newest).write(self.home / BELIEFS)
         self.tell("beliefs")
@@ -155,8 +156,6 @@ class Worker:
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Say how far something is, now and then."""
-        import time
-
         if time.monotonic() - self.said > BEAT:
             self.said = time.monotonic()
             self.tell("progress", what=what, done=done, total=total)
