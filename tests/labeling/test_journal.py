@@ -132,6 +132,29 @@ def test_after_a_disk_that_failed_nothing_is_acknowledged(tmp_path: Path, monkey
     assert len(Journal(tmp_path, pytest.fail).records) == 1
 
 
+def test_a_journal_that_somebody_takes_away_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = written(tmp_path, 2)
+    with monkeypatch.context() as patch:
+
+        def fails(path: Path) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        patch.setattr("epass.files.force_to_disk", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            journal.shorten(journal.size)
+    with pytest.raises(InputError, match="no longer there"):
+        journal.append({"n": 3})
+    journal.close()
+    journal = Journal(tmp_path, pytest.fail)
+    assert len(journal.records) == 2
+    journal.path.unlink()
+    with pytest.raises(InputError, match="no longer there"):
+        journal.append({"n": 3})
+    journal.close()
+
+
 def test_compaction_loses_nothing_and_what_was_done_last_can_still_be_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +176,7 @@ def test_compaction_loses_nothing_and_what_was_done_last_can_still_be_undone(
     before = state(project)
     project.close()
     (tmp_path / "away.png").rename(folder / "a" / "1.png")
-    again = opened(folder, pytest.fail)
+    again = opened(folder)
     assert state(again) == before
     assert again.undo("tab").said == "Undid: 'a' for a/0.png"
     assert again.undo("other").said == "Undid: 'gone' merged into 'a'"

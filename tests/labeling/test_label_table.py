@@ -62,6 +62,17 @@ def test_nothing_is_written_where_folders_say_everything(tmp_path: Path) -> None
     assert as_trained(folder) == {"ant/0.png": "wasp", "bee/1.png": "bee"}
 
 
+def test_what_the_table_cannot_say_is_said(tmp_path: Path) -> None:
+    notices: list[str] = []
+    project = Project(make(tmp_path / "photos", "ant/0.png", "bee/1.png"), notices.append)
+    say(project, 0, "none")
+    project._save()
+    say(project, 1, None)
+    project.close()
+    assert len(notices) == 1
+    assert "which labels.csv cannot say" in notices[0]
+
+
 def test_what_others_wrote_is_taken_in_once_and_all_else_in_the_table_stays(tmp_path: Path) -> None:
     folder = make(tmp_path / "photos")
     first = "who;file;class\nme;0.png;ant\nyou;5.png;\n;gone.png;bee\n"

@@ -250,7 +250,7 @@ def test_a_key_belongs_to_one(project: Project) -> None:
 
 def test_class_folders_are_labels_and_stay_the_class_that_they_became(tmp_path: Path) -> None:
     folder = make(tmp_path / "photos", "ant/0.png", "ant/1.png", "bee/2.png")
-    project = Project(folder, pytest.fail)
+    project = Project(folder, lambda sentence: None)
     assert [(known.name, known.key, known.count) for known in project.classes()] == [("ant", "1", 2), ("bee", "2", 1)]
     project.rename_class(0, "wasp")
     say(project, 0, None)
@@ -268,7 +268,7 @@ def test_class_folders_are_labels_and_stay_the_class_that_they_became(tmp_path: 
     again.merge_classes(0, 1)
     again.close()
     make(folder, "ant/99.png")
-    last = Project(folder, pytest.fail)
+    last = Project(folder, lambda sentence: None)
     assert last.labels[list(last.names).index("ant/99.png")] == 1
     assert [known.name for known in last.classes()] == ["bee", "cat"]
     last.close()
@@ -312,6 +312,9 @@ def test_only_a_folder_of_photos_is_opened(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=problem):
             Project(tmp_path / name, pytest.fail)
     assert not (tmp_path / "empty" / ".epass-studio").exists()
+    make(tmp_path / "photos", ".epass-studio", "0.png")
+    with pytest.raises(InputError, match="cannot be written to"):
+        Project(tmp_path / "photos", pytest.fail)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

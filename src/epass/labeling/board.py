@@ -54,6 +54,7 @@ class Board:
         self.places = {name: id for id, name in enumerate(names)}
         self.labels: NDArray[np.int32] = np.full(len(names), -1, np.int32)
         self.marks: NDArray[np.uint8] = np.zeros(len(names), np.uint8)
+        self.in_folder: NDArray[np.bool_] = np.array([bool(folder) for folder in folders], np.bool_)
         self.touched: NDArray[np.bool_] = np.zeros(len(names), np.bool_)  # more is known than the folder
         self.absent: dict[str, int] = {}  # what was said about images that are not there now
         self.classes: dict[int, Known] = {}
@@ -144,7 +145,7 @@ class Board:
         for change in changes:
             if not 0 <= change.id < len(self.names):
                 raise InputError(f"There is no image {change.id}: the last one is {len(self.names) - 1}.")
-            name, now = self.names[change.id], code_of(change.label, change.mark)
+            name, now = self.names[change.id], int(code_of(change.label, change.mark))
             if now >= 0:
                 self._known(now)
             was = self.code(name)

@@ -51,6 +51,8 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Return when the record will survive a power cut; if it cannot be written, nothing of it stays."""
+        if not self._in_place():
+            self._failed = "it is no longer there"
         if self._failed:
             raise self._unwritten(self._failed, "stop the studio, see to the disk, and start it again")
         line, done = seal(record), 0
@@ -99,6 +101,13 @@ class Journal:
         number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         force_to_disk(self.path.parent)
         return number
+
+    def _in_place(self) -> bool:
+        """Whether the open file still has its name: what is written to a deleted one is gone with us."""
+        try:
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        except OSError:
+            return False
 
     def _take_back(self) -> None:
         try:

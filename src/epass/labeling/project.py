@@ -19,6 +19,7 @@ from ..data.read.listing import nothing_at
 from ..errors import InputError, shortened
 from ..files import as_text
 from ..runs.lock import locked
+from ..untrusted import printable
 from .board import Board
 from .hand import UPLOADED, Said, read_labels, resolve, write_labels
 from .journal import LONG, Journal
@@ -61,6 +62,7 @@ class Project:
         self._remembered = 0  # changes of images in it
         self._closed = False
         self._complaint = ""
+        self._warned = False  # of what labels.csv cannot say
         self.n = 0
         _make_home(self.home)
         self._held = ExitStack()
@@ -160,7 +162,7 @@ class Project:
 
         def plan() -> Step:
             said = resolve(self._board, handed, force)
-            return self._board.take_in(said, lambda count: f"{_count(count)} from {shortened(name)}", tab)
+            return self._board.take_in(said, lambda count: f"{_count(count)} from {shortened(printable(name))}", tab)
 
         return self._do(plan)
 
@@ -297,6 +299,12 @@ class Project:
             place = board.places.get(name)
             return None if place is None else texts.get(int(labels[place]), "")
 
+        if not self._warned and np.any(board.in_folder & (labels < 0)):
+            self._warned = True
+            self._notice(
+                "Photos in class folders have no label now, which labels.csv cannot say: 'epass train' takes their "
+                "folder's until they are moved out of it."
+            )
         labeled = np.flatnonzero(labels >= 0).tolist()
         others = {
             board.names[id]: texts[int(labels[id])] for id in labeled if texts[int(labels[id])] != board.folders[id]
