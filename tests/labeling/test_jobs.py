@@ -274,6 +274,13 @@ def test_events_are_folded_into_facts(project: Folder) -> None:
     job.read()
     assert job._progress is not None
     assert (job._progress["step"], job._progress["steps"], job._progress["values"]) == (15, 40, {"loss": 0.5})
+    with (project.home / "jobs" / "20260101-000000-train.jsonl").open("a") as log:
+        for piece in ('{"kind": "notice", ', '"sentence": "Half a line."}\n'):
+            log.write(piece)
+            log.flush()
+            job.watched = True
+            job.read()
+    assert [event["kind"] for event in job.facts()["events"]] == ["plan", "notice"]  # nothing is read twice
     result = as_json(Result("Done", files={"page": Path("runs/x/report.html")}))
     wrote(
         project,
