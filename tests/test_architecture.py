@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "app": EDGE
     | {"checking", "data", "evaluation", "features", "methods", "networks", "parts", "reproduce", "training"},
     "labeling": {"app", "data", "engine", "evaluation", "extensions", "features", "machine"}
-    | {"recipe", "recipes", "report", "runs"},
+    | {"recipe", "recipes", "report", "runs", "training.window"},
     "studio": {"app", "labeling", "machine", "runs"},
     "cli": {"app", "machine", "studio"},
     "__main__": {"cli"},
@@ -261,6 +261,18 @@ def test_only_the_command_line_prints(sources: dict[str, str]) -> None:
 def test_the_application_is_imported_without_torch_and_without_a_screen() -> None:
     modules = [f"epass.app.{path.stem}" for path in (PACKAGE / "app").glob("[!_]*.py")]
     command = f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'typer', 'rich'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert len(modules) > 10
+    assert result.stdout.split() == []
+
+
+def test_what_the_studio_serves_with_is_imported_without_torch() -> None:
+    labeling = ("forms", "jobs", "learner", "past", "project", "thumbnails", "views")
+    modules = [*(f"epass.studio.{path.stem}" for path in (PACKAGE / "studio").glob("[!_]*.py"))]
+    modules += [f"epass.labeling.{name}" for name in labeling]
+    command = (
+        f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'typer', 'rich', 'PIL'}} & set(sys.modules)))"
+    )
     result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert len(modules) > 10
     assert result.stdout.split() == []
