@@ -96,6 +96,8 @@ def test_other_machines_only_on_request_and_never_without_the_token(photos: Path
     assert host == own_address("0.0.0.0")
     assert (doors[0].token, doors[0].numbers) == (token, True)
     assert not any(isinstance(event, Caution) for event in studio(photos, port=0))
+    list(studio(photos, host="127.0.0.2", port=0))  # another number of this machine alone
+    assert (doors[-1].is_name_of_ours("127.0.0.2:1"), doors[-1].numbers) == (True, False)
 
 
 def test_the_browser_is_started_with_a_token_for_one_use(

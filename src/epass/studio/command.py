@@ -66,7 +66,7 @@ def studio(
         desk = open_desk(Path(photos), Path(runs), device, stream, notice, held)
         number, local = listener.getsockname()[1], is_local(host)
         token = secrets.token_urlsafe(32)
-        names = LOCAL if local else LOCAL | {host.lower(), *names_of_this_machine()}
+        names = LOCAL | {host.lower()} | (set() if local else names_of_this_machine())
         door = Door(make_studio(desk, stream), token, number, names, numbers=not local)
         address = address_of(own_address(host) if host in ANY else host, listener)
         images, labeled = len(desk.project.names), int((desk.project.labels >= 0).sum())
@@ -94,7 +94,7 @@ def studio(
             threading.Thread(target=webbrowser.open, args=[f"{address}/?token={ticket}"], daemon=True).start()
         with suppress(KeyboardInterrupt):  # which uvicorn passes on when it has ended
             serve_until_stopped(door, stream, listener)
-        labeled = int((desk.project.labels >= 0).sum())
+        labeled, used = int((desk.project.labels >= 0).sum()), sum(one.count > 0 for one in desk.project.classes())
         running = [job for job in desk.jobs.list() if job.get("state") == "running"]
     going_on = {"still running": f"{len(running)}: the studio shows them when it is opened again"} if running else {}
     table = desk.project.folder / "labels.csv"
@@ -103,7 +103,7 @@ def studio(
         facts={"labels": f"{labeled:,} of {images:,} images, in {table}", **going_on},
         values={"folder": str(desk.project.folder), "images": images, "labeled": labeled, "running": len(running)},
         files={"labels": table} if table.exists() else {},
-        following=shlex.join(["epass", "studio" if running else "train", fspath(photos)]),
+        following=shlex.join(["epass", "studio" if running or used < 2 else "train", fspath(photos)]),
     )
 
 
