@@ -1,9 +1,10 @@
 """From no label to 60 in the studio, without a browser: what accuracy after how many seconds?
 
 Whoever answers knows the class of a photo by its folder, and the model does not: all photos are linked into one folder
-without classes. Photos that lie in no class folder are learned from and never answered. Answers follow the order of
-the studio's own suggestions, one every `--pause` seconds, as a person would give them; after 12, 30 and 60 of them the
-walk stops until the model has learned all, and the table gets a row:
+without classes. Photos that lie in no class folder are skipped from the start: nobody can answer them, so they are not
+suggested, but learned from. Answers follow the order of the studio's own suggestions, one every `--pause` seconds, as a
+person would give them; after 12, 30 and 60 of them the walk stops until the model has learned all, and the table gets a
+row:
 
     labels, seconds           since the first photo could be shown; the photos are looked at in the meantime
     waited_guesses            seconds from the last answer to guesses that know it, by labels only
@@ -82,13 +83,16 @@ class Walk:
     def __init__(self, project: Project, learner: Learner, truth: dict[str, str]) -> None:
         self.project, self.learner = project, learner
         self.truth = [truth[name] for name in project.names]
-        self.teacher: Teacher | None = (
-            None  # of labels only, which the page shows no more once the other model is there
-        )
+        self.teacher: Teacher | None = None  # of labels only, which the page soon shows no more
+
+    def skip_unknown(self) -> None:
+        """Pass over what has no answer."""
+        unknown = [image for image, true in enumerate(self.truth) if not true]
+        self.project.answer([Change(image, None, "skip", None, None) for image in unknown], "walk")
 
     def answer(self) -> None:
-        """Label the first suggestion whose class is known."""
-        image = next(image for image in self.learner.ids("suggested") if self.truth[image])
+        """Label the first suggestion."""
+        image = self.learner.ids("suggested")[0]
         names = {facts.name: facts.id for facts in self.project.classes()}
         if self.truth[image] not in names:
             self.project.add_class(self.truth[image])
@@ -172,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             began = time.monotonic()
             learner = Learner(project, lambda kind, value: print(value["sentence"]) if kind == "notice" else None)
             walk = Walk(project, learner, truth)
+            walk.skip_unknown()
             with closing(learner):
                 learner.start()
                 wait_for(lambda: learner.beliefs)

@@ -9,17 +9,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from epass.labeling.beliefs import BELIEFS, LABELS_ONLY, SEMI_SUPERVISED, UNCERTAIN, Beliefs, digest_of
+from epass.labeling.beliefs import (
+    BELIEFS,
+    LABELS_ONLY,
+    SEMI_SUPERVISED,
+    UNCERTAIN,
+    Beliefs,
+    digest_of,
+    read_beliefs,
+)
 from epass.labeling.learner import HISTORY, Learner
 from epass.labeling.pace import Pace
 from epass.labeling.project import Change, Project
+from epass.labeling.worker import Worker
 
 COUNT = 40
 LONG = 60.0  # seconds that a busy machine may take for what takes a few
@@ -234,3 +245,40 @@ def test_the_process_of_the_server_never_imports_torch() -> None:
     code = "import sys, epass.labeling.learner; print('torch' in sys.modules, 'sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_labels_are_learned_between_two_steps_of_what_takes_longer(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epass.labeling.teach.SHORTER", 15)
+    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    opening = {"folder": str(project.folder), "home": str(project.home), "names": list(project.names)}
+    requests.put({**opening, "digest": digest_of(project.names), "device": "cpu", "map": True})
+    answers = StringIO()
+    worker = Worker(requests, answers)
+
+    def said() -> list[str]:
+        lines = [json.loads(line) for line in answers.getvalue().splitlines()]
+        return [line.get("what", line["event"]) for line in lines if line["event"] in ("beliefs", "done")]
+
+    def teach(n: int, images: range, *, everything: bool) -> None:
+        labels = [(image, image % 2) for image in images]
+        worker.learn({"n": n, "labels": labels, "marks": [], "all": everything, "quiet": False})
+
+    teach(1, range(4), everything=True)
+    assert said() == ["beliefs", "labels"]
+    worker.go_on()
+    teach(2, range(6), everything=True)  # waits for its turn
+    assert said() == ["beliefs", "labels"] * 2
+    while worker.learning is not None:
+        worker.go_on()
+    assert said()[4:] == ["beliefs", "all"]
+    found = read_beliefs(project.home / BELIEFS)
+    assert found is not None
+    assert (found.how, found.n) == (SEMI_SUPERVISED, 1)
+    worker.go_on()
+    while worker.learning is not None:
+        worker.go_on()
+    found = read_beliefs(project.home / BELIEFS)
+    assert found is not None
+    assert (found.how, found.n) == (SEMI_SUPERVISED, 2)

@@ -203,7 +203,7 @@ def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     (tmp_path / names[2]).unlink()
     found = read_examples(tmp_path, names, digest_of(names), torch.device("cpu"), lambda *_: None)
     assert found.ids.tolist() == [0, 3]
-    assert (found.count, found.unreadable, len(found.dataset.train)) == (4, 2, 2)
+    assert (found.images, found.unreadable, len(found.dataset.train)) == (4, 2, 2)
 
 
 def test_a_map_is_drawn_once_and_holds_every_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Beliefs:
 
     def write(self, path: Path) -> None:
         """Replace the file at `path`."""
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         facts = json.dumps({"n": self.n, "digest": self.digest, "facts": self.facts}).encode()
         content = io.BytesIO()
         np.savez(content, head=np.frombuffer(facts, dtype=np.uint8), **arrays)

@@ -64,8 +64,8 @@ def enough(history: Sequence[Mapping[str, Any]], left: int) -> dict[str, str]:
     if labels < FEWEST:
         return answer(
             "not yet",
-            f"{labels} labels leave the accuracy between {points(now['low'])} and {points(now['high'])} %: label on, to "
-            f"{FEWEST} at least.",
+            f"{labels} labels leave the accuracy between {points(now['low'])} and {points(now['high'])} %: label on, "
+            f"to {FEWEST} at least.",
         )
     if found.grows is not None and found.grows > GROWTH:
         return answer(

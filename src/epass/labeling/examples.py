@@ -27,7 +27,7 @@ class Examples(NamedTuple):
 
     dataset: Dataset  # of vectors, without labels
     ids: NDArray[np.int64]  # of the images
-    count: int  # of all images of the folder
+    images: int  # of the folder, all of them
     digest: str  # of their names
     unreadable: int
 

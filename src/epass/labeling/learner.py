@@ -256,8 +256,14 @@ class Learner:
         Thread(target=self._listen, args=(process, process.stdout), name="beliefs", daemon=True).start()
         self._pace = Pace()
         shown = current is not None and current.how == SEMI_SUPERVISED and self._is_current(current)
-        opening = {"folder": str(self.project.folder), "home": str(home), "names": list(self.project.names)}
-        opening |= {"digest": self.digest, "device": self.device, "map": self.map() is not None}
+        opening = {
+            "folder": str(self.project.folder),
+            "home": str(home),
+            "names": list(self.project.names),
+            "digest": self.digest,
+            "device": self.device,
+            "map": self.map() is not None,
+        }
         self._send(process.stdin, opening)
         self._request(process.stdin, "all", quiet=shown)
 

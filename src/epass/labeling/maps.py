@@ -67,4 +67,5 @@ def read_map(home: Path, digest: str) -> Map | None:
 
 def _directions(vectors: NDArray[Any]) -> NDArray[np.float32]:
     rows = vectors.astype(np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    found: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return found

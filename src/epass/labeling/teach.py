@@ -118,7 +118,7 @@ class Teacher:
 
     def lesson(self, n: int, labels: Sequence[tuple[int, int]], marks: Sequence[tuple[int, int]]) -> Lesson:
         """What there is to learn, from pairs of an image's id and its class or mark."""
-        label, mark = np.full(self.examples.count, -1), np.zeros(self.examples.count, dtype=np.int64)
+        label, mark = np.full(self.examples.images, -1), np.zeros(self.examples.images, dtype=np.int64)
         for image, number in labels:
             label[image] = number
         for image, number in marks:
@@ -244,7 +244,7 @@ class Teacher:
         self.shown = self.choose(lesson)
         suggested, by = self.suggest(lesson, self.shown)
         facts: dict[str, Any] = {"by": by, "labels": len(lesson.labels), "how": None}
-        size, ids = self.examples.count, self.examples.ids
+        size, ids = self.examples.images, self.examples.ids
         guess, second, taught = (np.full(size, -1, dtype=np.int32) for _ in range(3))
         confidence, margin, doubt = (np.full(size, np.nan, dtype=np.float32) for _ in range(3))
         suspects: Rows = np.empty(0, dtype=np.int64)

@@ -33,6 +33,9 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     requests: SimpleQueue[Request] = SimpleQueue()
     Thread(target=_listen, args=(sys.stdin, requests), daemon=True).start()
+    import torch  # which takes a second, in which this may have to end
+
+    torch.set_num_threads(max(1, count_cores() - 1))
     Worker(requests, answers).run()
 
 
@@ -48,11 +51,8 @@ class Worker:
 
     def __init__(self, requests: SimpleQueue[Request], answers: TextIO) -> None:
         """`answers` are read by whoever makes the `requests`."""
-        import torch
-
         from .teach import Lesson
 
-        torch.set_num_threads(max(1, count_cores() - 1))
         self.requests, self.answers, self.writing = requests, answers, Lock()
         self.said = 0.0  # when progress was told
         self.waiting: Lesson | None = None  # to be learned with the unlabeled images
