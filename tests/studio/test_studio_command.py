@@ -121,6 +121,8 @@ def test_a_mistake_is_one_sentence(photos: Path, doors: list[Door], monkeypatch:
         with pytest.raises(InputError) as problem:
             studio(photos.parent / place, port=0).result()
         assert len(str(problem.value).splitlines()) == 1
+    with pytest.raises(InputError, match="Name the folder of photos"):
+        studio("", port=0).result()
     monkeypatch.setattr("epass.app.web.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"The studio needs starlette and uvicorn: pip install epass\[studio\]\."):
         studio(photos).result()

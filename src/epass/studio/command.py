@@ -48,6 +48,8 @@ def studio(
     --host says otherwise, and only by the printed address.
     """
     need_libraries("The studio", "studio")
+    if not fspath(photos):  # as a path, nothing would be the folder that we are in
+        raise InputError("Name the folder of photos: epass studio photos.")
 
     from .safety import Door
     from .server import make_studio
