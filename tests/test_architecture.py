@@ -52,8 +52,10 @@ ROOMS: dict[str, set[str]] = {
     "estimator": {"app", "engine", "evaluation.calibrated", "extensions", "recipe", "runs"},
     "app": EDGE
     | {"checking", "data", "evaluation", "features", "methods", "networks", "parts", "reproduce", "training"},
-    "cli": {"app", "machine"},
-    "studio": EDGE,
+    "labeling": {"app", "data", "engine", "evaluation", "extensions", "features", "machine"}
+    | {"recipe", "recipes", "report", "runs", "training.window"},
+    "studio": {"app", "labeling", "machine", "runs"},
+    "cli": {"app", "machine", "studio"},
     "__main__": {"cli"},
 }
 LIBRARIES: dict[str, set[str]] = {
@@ -83,8 +85,9 @@ LIBRARIES: dict[str, set[str]] = {
     "testing": {"torch", "safetensors"},
     "estimator": {"torch", "numpy", "sklearn", "rich"},
     "app": {"torch", "numpy", "pyarrow", "starlette", "uvicorn"},
+    "labeling": {"torch", "numpy", "PIL", "sklearn"},
+    "studio": {"starlette", "uvicorn"},
     "cli": {"typer", "rich"},
-    "studio": {"numpy"},
     "__main__": set(),
 }
 ONLY_INSIDE_FUNCTIONS = {
@@ -263,6 +266,18 @@ def test_the_application_is_imported_without_torch_and_without_a_screen() -> Non
     assert result.stdout.split() == []
 
 
+def test_what_the_studio_serves_with_is_imported_without_torch() -> None:
+    labeling = ("forms", "jobs", "learner", "past", "project", "thumbnails", "views")
+    modules = [*(f"epass.studio.{path.stem}" for path in (PACKAGE / "studio").glob("[!_]*.py"))]
+    modules += [f"epass.labeling.{name}" for name in labeling]
+    command = (
+        f"import sys, {', '.join(modules)}; print(*sorted({{'torch', 'typer', 'rich', 'PIL'}} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert len(modules) > 10
+    assert result.stdout.split() == []
+
+
 def test_every_recipe_parses_and_names_its_source() -> None:
     assert {name.partition("-")[0] for name in builtin_recipes()} == {
         path.stem for path in (PACKAGE / "recipes").iterdir() if path.suffix == ".toml"
@@ -305,6 +320,9 @@ def test_the_core_imports_without_edge_libraries(module: str) -> None:
         ("app/train.py", "from ..cli.screen import complain", "'app' may not import 'cli.screen.complain'"),
         ("app/train.py", "def ask():\n    import rich", "'app' may not import the library 'rich'"),
         ("cli/train.py", "from ..engine.run import run", "'cli' may not import 'engine.run.run'"),
+        ("studio/server.py", "from ..engine.run import run", "'studio' may not import 'engine.run.run'"),
+        ("studio/server.py", "import starlette", "'starlette' is imported only inside functions"),
+        ("labeling/project.py", "from ..studio import server", "'labeling' may not import 'studio.server'"),
         ("recipe.py", "from .engine.run import run", "'recipe' may not import 'engine.run.run'"),
         ("plugins/new.py", "", "the room 'plugins' is not in the table"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from epass.app.compare import CompareRequest, compare
 from epass.app.contenders import parse_methods, recipes_for
 from epass.app.demo import demo
-from epass.app.events import Caution, Notice, Progress, Result, Section, Table
+from epass.app.events import Caution, Intention, Notice, Progress, Result, Section, Table
 from epass.app.train import pretrain, train
 from epass.errors import InputError, RunError
 from epass.machine.signals import Stopped
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_happens_run_by_run() -> None:
     opening, *events, result = compare("digits", methods="pi_model", out="out", command="as typed", **TINY)
 
-    assert opening == Notice(
+    assert opening == Intention(
         "2 ways of training on digits, 1 seed each: 2 runs of 2 steps with the network small, in out."
     )
     progress = [event for event in events if isinstance(event, Progress)]

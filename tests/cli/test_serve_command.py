@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
@@ -25,8 +26,9 @@ from PIL import Image
 from epass.app import server
 from epass.app.answers import Judge
 from epass.app.events import Caution, Notice, Plan, Result
-from epass.app.serve import LOCAL, is_local, listen, serve
+from epass.app.serve import serve
 from epass.app.server import Desk, make_server
+from epass.app.web import LOCAL, is_local, listen
 from epass.evaluation.calibrated import Calibration
 from epass.evaluation.novelty import Novelty
 
@@ -175,6 +177,24 @@ def test_too_many_at_once_are_sent_away(port: int, model: Brightness, monkeypatc
     assert first[0][0] == 200
 
 
+def test_small_answers_are_not_held_back() -> None:
+    async def accepted() -> int:
+        found = asyncio.get_running_loop().create_future()
+
+        class Line(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                line = transport.get_extra_info("socket")
+                found.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(Line, sock=listener):
+            with socket.create_connection(listener.getsockname()):
+                return await found
+
+    assert asyncio.run(accepted()) != 0
+
+
 @pytest.mark.parametrize(
     ("host", "local"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("0.0.0.0", False), ("lab", False)]
 )
@@ -198,7 +218,7 @@ def test_a_mistake_is_one_sentence(epass: Epass, exported: Path, monkeypatch: py
         assert f"port {port} (address already in use): choose others" in answer.err
     assert "There is no port 70000" in epass("serve", exported, "--port", "70000").err
     assert "is not a run folder" in epass("serve", exported.parent).err
-    monkeypatch.setattr("epass.app.serve.find_spec", lambda name: None)
+    monkeypatch.setattr("epass.app.web.find_spec", lambda name: None)
     assert epass("serve", exported).err == "Error: Serving needs starlette and uvicorn: pip install epass[serve].\n"
 
 

@@ -16,7 +16,7 @@ from ..runs import SPLIT, WEIGHTS, Run, RunFolder
 from .budget import budget_facts, enough_steps, limited, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .choose import cost_of, elect, election_of
 from .contenders import Contender, parse_contenders, recipes_for
-from .events import Caution, Event, Notice, Result, Section, Table, with_arguments_of
+from .events import Caution, Event, Intention, Notice, Result, Section, Table, with_arguments_of
 from .features import embedded
 from .flags import RECIPE, WHAT, WHERE, Flag
 from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
@@ -111,7 +111,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     for problem in damaged.values():
         yield Caution(problem, "Left out")
     steps = next(iter(jobs.values())).plan["steps"]
-    yield Notice(
+    yield Intention(
         f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
         f"{len(jobs)} runs of {steps:,} steps with the network {short(first.net['name'])}, in {out}."
     )

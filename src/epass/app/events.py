@@ -44,6 +44,11 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Intention(Notice):
+    """What is going to happen, where one sentence is the plan."""
+
+
+@dataclass(frozen=True)
 class Caution:
     """A sentence that nobody should miss: what was guessed, skipped or went wrong, and what to do."""
 

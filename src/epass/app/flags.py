@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 from ..errors import InputError, nearest
+from ..recipe import read_recipe
 from ..recipes import builtin_recipes, recipe_families
 
 
@@ -28,11 +29,38 @@ class Flag:
     least: int | None = None
     default: str = ""  # in words, where the function decides
     names: Callable[[], Sequence[str]] | None = None  # that a shell completes; quickly, so without torch
+    others: bool = False  # whether more than these names can be said
+
+
+def flag_of(hint: Any) -> Flag | None:
+    """The flag that an annotation carries."""
+    carried = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((extra for extra in carried if isinstance(extra, Flag)), None)
 
 
 def method_names() -> list[str]:
     """The methods that folders of images have a recipe for: all."""
     return [name.partition("-")[2] for name in recipe_families()["folder"]]
+
+
+def training_names() -> list[str]:
+    """The methods that learn from labels: those that can learn from the features of photos."""
+    return [name.partition("-")[2] for name in recipe_families()["photos"]]
+
+
+def pretraining_names() -> list[str]:
+    """The methods that learn from images alone."""
+    return sorted({*method_names()} - {*training_names()})
+
+
+def network_names() -> list[str]:
+    """The networks that recipes have; the whole list takes torch."""
+    return sorted({str(read_recipe(name).net["name"]) for name in builtin_recipes()})
+
+
+def device_names() -> list[str]:
+    """The kinds of device."""
+    return ["auto", "cpu", "cuda", "mps"]
 
 
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
@@ -46,7 +74,7 @@ Data = Annotated[
     Images | None, Flag("A built-in data set, or a folder, archive, table or .npz file of yours.", metavar="DATA")
 ]
 Labels = Annotated[int | None, Flag("How many images keep their label, equally many of every class.", WHAT)]
-Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD, names=method_names)]
+Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD, names=training_names)]
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
 Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
@@ -59,7 +87,10 @@ Continue = Annotated[
         metavar="RUN",
     ),
 ]
-Net = Annotated[str | None, Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT)]
+Net = Annotated[
+    str | None,
+    Flag("See 'epass networks'; timm:NAME and hf:NAME are networks of others.", WHAT, names=network_names, others=True),
+]
 Weights = Annotated[
     str | Path | None,
     Flag("Start from pre-trained weights: a file, or 'published' if the network has some.", WHAT, metavar="FILE"),
@@ -92,7 +123,7 @@ Budget = Annotated[
     str | None, Flag("As many steps as fit into 90s, 10m or 1.5h; on features no more than the recipe has.", HOW_LONG)
 ]
 Out = Annotated[str | Path | None, Flag("The run folder.", WHERE, default="runs/DATA-METHOD-SEED")]
-Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE)]
+Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE, names=device_names)]
 Resume = Annotated[bool, Flag("Continue the run in the folder, or start it.", WHERE)]
 Force = Annotated[bool, Flag("Throw away the run in the folder.", WHERE)]
 Log = Annotated[Sequence[str], Flag("Also report to tensorboard, wandb or mlflow; may be given twice.", WHERE)]

@@ -50,7 +50,7 @@ class Book:
     def with_labels(self, labels: dict[str, str]) -> bytes:
         """The table with other labels; what it does not name yet is added below."""
         columns, rows = list(self.sheet.columns), [list(row) for row in self.sheet.rows]
-        label_at = next((at for at, name in enumerate(columns) if name.lower() in GIVEN), len(columns))
+        label_at = len(columns) if (at := _label_at(columns)) is None else at
         if label_at == len(columns):
             columns, rows = [*columns, "label"], [[*row, ""] for row in rows]
         places = {name: number for number, name in enumerate(self.names)}
@@ -102,10 +102,16 @@ def _inside(home: Path, value: str) -> str:
 
 def _book(table: Path, key: str, sheet: Sheet, names: Sequence[str]) -> Book:
     """A table that names everything itself."""
-    at = next((at for at, name in enumerate(sheet.columns) if name.lower() in GIVEN), None)
+    at = _label_at(sheet.columns)
     texts = [""] * len(names) if at is None else [row[at].strip() for row in sheet.rows]
     tested = any(name.lower() == "split" for name in sheet.columns)
     return Book(table, key, dict(zip(names, texts, strict=True)), sheet, names, tested)
+
+
+def _label_at(columns: Sequence[str]) -> int | None:
+    """The column of labels, which is the one that those who read the table take."""
+    lower = [name.lower() for name in columns]
+    return next((lower.index(name) for name in GIVEN if name in lower), None)
 
 
 def _book_of_folder(folder: Path) -> Book:

@@ -54,6 +54,7 @@ from .flags import (
     Weights,
     Wrap,
     go_on,
+    pretraining_names,
     settings_called,
 )
 
@@ -119,7 +120,9 @@ class Request(Shared, OneMethod):  # the fields of the last base come first
 class PretrainRequest(Request):
     """A training run without labels, which has no wrapper and nothing to start from."""
 
-    method: Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_PRETRAINING)] = None
+    method: Annotated[
+        str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_PRETRAINING, names=pretraining_names)
+    ] = None
     labels: Annotated[int | None, Flag("How many labels judge the features; none teach.", WHAT)] = None
     wrap: None = field(default=None, init=False)
     start: None = field(default=None, init=False)

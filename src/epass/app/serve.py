@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import find_spec
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
 from .. import extensions
-from ..errors import InputError
 from .events import Caution, Event, Notice, Plan, Result, work
 from .flags import Device, Flag, Model, Trust
+from .web import LOCAL, address_of, is_local, listen, need_libraries, server_settings
 from .words import some
-
-LOCAL = {"127.0.0.1", "localhost", "::1"}
 
 
 @work
@@ -34,9 +29,7 @@ def serve(
     POST an image to /predict and get its classes as JSON. Only this machine can
     ask, unless --host says otherwise; there is no password and no encryption.
     """
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"Serving needs {' and '.join(missing)}: pip install epass[serve].")
+    need_libraries("Serving", "serve")
 
     import uvicorn
 
@@ -51,19 +44,9 @@ def serve(
     calibration = Calibration.from_json(answerer.model.get("calibration"))
     desk = Desk(answerer, Judge(classes, calibration, answerer.known, min(top, len(classes))))
     listener = listen(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    address = address_of(host, listener)
     local = is_local(host)
-    settings = uvicorn.Config(
-        make_server(desk, LOCAL if local else None),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=4 * WAITING,
-        timeout_graceful_shutdown=5,
-    )
+    settings = server_settings(make_server(desk, LOCAL if local else None), 4 * WAITING)
     yield Plan(
         f"{model}, at {address}",
         {
@@ -83,28 +66,3 @@ def serve(
         facts={"images answered": f"{desk.answered:,}"},
         values={"model": str(model), "answered": desk.answered},
     )
-
-
-def is_local(host: str) -> bool:
-    """Whether only programs of this machine get through to an address."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket at that address."""
-    if port > 65535:
-        raise InputError(f"There is no port {port}: choose one up to 65535 with --port.")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen()  # who asks before the server runs waits
-    except OSError as problem:
-        listener.close()
-        reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"Nothing can listen at {host}, port {port} ({reason}): choose others.") from None
-    return listener

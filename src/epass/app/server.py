@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from ..untrusted import parse_json
 from .answers import Judge, as_object
+from .web import Refusal, read_body
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,14 +35,6 @@ novelty and unlike (none of the kind that the model was tested on).
 """
 
 
-class Refusal(Exception):
-    """A request that gets no answer, with the status and the sentence that it gets instead."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 class Desk:
     """Where questions are answered, a few at a time."""
 
@@ -59,7 +52,7 @@ class Desk:
         self.present += 1
         try:
             async with asyncio.timeout(SECONDS):
-                body = await read_body(request)
+                body = await read_image(request)
                 async with self.free:
                     said = await run_in_threadpool(self.answer, body)
         except TimeoutError:
@@ -81,23 +74,15 @@ class Desk:
         return {"status": "ok", "classes": list(self.judge.classes), "answered": self.answered}
 
 
-async def read_body(request: Request) -> bytes:
+async def read_image(request: Request) -> bytes:
     """The image that is sent, if it is not too large."""
     kind = request.headers.get("content-type", "")
     if kind.startswith("multipart/"):
         raise Refusal(415, "Send the image itself as the body, not a form: curl --data-binary @photo.jpg ...")
-    too_large = Refusal(413, f"The image has more than {LARGEST_BODY:,} bytes: send a smaller one.")
-    said = request.headers.get("content-length", "0")
-    if said.isdecimal() and int(said) > LARGEST_BODY:
-        raise too_large
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LARGEST_BODY:
-            raise too_large
+    body = await read_body(request, LARGEST_BODY, "The image")
     if not body:
         raise Refusal(400, "There is no image in the request: send one as its body.")
-    return bytes(body)
+    return body
 
 
 def image_in(body: bytes, model: dict[str, Any]) -> NDArray[Any]:

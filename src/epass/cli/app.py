@@ -30,6 +30,7 @@ from ..app.train import pretrain, train
 from ..errors import InputError, RunError, out_of_memory
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
+from ..studio.command import studio
 from .devices import on_devices
 from .examples import examples
 from .expose import expose
@@ -39,6 +40,8 @@ from .screen import complain
 EXAMPLES = """[bold]Examples[/]
 
 [cyan]epass train digits --labels 40 --projectors 3[/]   a first run, no download
+
+[cyan]epass studio photos/[/]                            label your photos in the browser
 
 [cyan]epass train photos/ --projectors 3[/]              your photos, in a minute or two
 
@@ -94,6 +97,7 @@ app = typer.Typer(
 )
 work = partial(app.command, cls=Command, rich_help_panel="Work")
 work()(expose(demo))
+work(epilog=examples("studio"))(expose(studio))
 work(epilog=examples("check"))(expose(check))
 work()(expose(embed))
 work(epilog=examples("suggest"))(expose(suggest))

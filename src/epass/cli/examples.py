@@ -46,6 +46,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass serve runs/photos-simmatch-0 --port 0": "at a free port",
         "curl --data-binary @a.jpg http://127.0.0.1:8000/predict": "asks it",
     },
+    "studio": {
+        "epass studio photos/": "at http://127.0.0.1:8765, in your browser",
+        "epass studio photos/ --host 0.0.0.0": "for your phone, too",
+        "ssh -L 8765:127.0.0.1:8765 gpu-machine": "to one that runs elsewhere",
+    },
     "suggest": {
         "epass suggest photos/ --n 12": "the first to label",
         "epass suggest runs/photos-simmatch-0 --n 12": "what a run is unsure of",

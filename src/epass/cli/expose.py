@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ..app.events import Work
-from ..app.flags import Flag, Images
+from ..app.flags import Images, flag_of
 from .show import show
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -34,12 +34,6 @@ def expose(function: Callable[..., Work], about: str | None = None, **decided: A
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*spoken, asked)}
     command.__name__, command.__doc__ = function.__name__, about or function.__doc__
     return command
-
-
-def flag_of(hint: Any) -> Flag | None:
-    """The flag that an annotation carries."""
-    carried = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((extra for extra in carried if isinstance(extra, Flag)), None)
 
 
 def as_option(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -113,16 +113,30 @@ def _in_threads(
 
 def decode(source: Path | Packed, image_size: int) -> Pixels:
     """The central square of an encoded image, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
+    with _loaded(source, image_size) as image:
+        return to_square(image, image_size)
+
+
+def decode_whole(source: Path | Packed, side: int) -> Image:
+    """An encoded image, upright and in RGB, with pixels enough to scale it down to `side`."""
+    with _loaded(source, side) as image:
+        whole = _to_rgb(_upright(image))
+        return whole.copy() if whole is image else whole
+
+
+@contextmanager
+def _loaded(source: Path | Packed, side: int) -> Iterator[Image]:
+    """An image that is decoded at a resolution for `side`; whatever is wrong with it is an InputError."""
     from PIL import Image
 
     try:
         if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
             raise ValueError("no plain file")
         with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
-            needed = prepare(file, stream, image_size)
+            needed = prepare(file, stream, side)
             with ROOM.taken(needed):
                 file.load()
-                return to_square(file, image_size)
+                yield file
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
         raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
 
