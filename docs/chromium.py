@@ -87,13 +87,15 @@ class Chromium:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, path: Path, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False) -> None:
-        """Show a file in a window of this size; `media` may be "print"."""
+    def open(
+        self, page: Path | str, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False
+    ) -> None:
+        """Show a file or an address of this machine in a window of this size; `media` may be "print"."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         if not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._wait(lambda received: received.get("method") == "Page.loadEventFired")
 
