@@ -31,13 +31,25 @@ export function makeClasses(studio, writer, { assign, done }) {
 
   function draw() {
     const focused = list.contains(document.activeElement) ? document.activeElement.dataset.spot : null;
-    fill(list, studio.state.classes.map((each) => el("li", {},
-      el("button", { type: "button", class: "class-assign", title: `Assign ${each.name}`, data: { spot: `assign-${each.id}`, label: each.id }, onclick: () => assign(each.id) },
-        el("kbd", {}, each.key ? keyName(each.key) : "·"), el("span", { class: "dot", style: { "--dot": studio.classColor(each.id) } }), el("span", { class: "class-name" }, each.name)),
-      el("button", { type: "button", class: "quiet class-count number", title: "Show these images", aria: { label: `Show the ${count(each.count, "image")} of ${each.name}` },
-        data: { spot: `count-${each.id}` }, onclick: () => studio.go("label", { view: "class", class: each.id, mode: "grid" }) }, each.count.toLocaleString("en")),
-      el("button", { type: "button", class: "quiet square", title: "Rename, merge, key", aria: { label: `Change the class ${each.name}` }, data: { spot: `edit-${each.id}`, edit: each.id }, onclick: () => edit(each) }, "⋯"))));
+    fill(list, studio.state.classes.map(line));
     if (focused) list.querySelector(`[data-spot="${focused}"]`)?.focus();
+  }
+
+  function line(held) {
+    const { id, name } = held;
+    const assigning = el("button", {
+      type: "button", class: "class-assign", title: `Assign ${name}`, data: { spot: `assign-${id}`, label: id }, onclick: () => assign(id),
+    }, el("kbd", {}, held.key ? keyName(held.key) : "·"), el("span", { class: "dot", style: { "--dot": studio.classColor(id) } }),
+    el("span", { class: "class-name" }, name));
+    const counting = el("button", {
+      type: "button", class: "quiet class-count number", title: "Show these images", data: { spot: `count-${id}` },
+      aria: { label: `Show the ${count(held.count, "image")} of ${name}` }, onclick: () => studio.go("label", { view: "class", class: id, mode: "grid" }),
+    }, held.count.toLocaleString("en"));
+    const editing = el("button", {
+      type: "button", class: "quiet square", title: "Rename, merge, key", data: { spot: `edit-${id}`, edit: id },
+      aria: { label: `Change the class ${name}` }, onclick: () => edit(held),
+    }, "⋯");
+    return el("li", {}, assigning, counting, editing);
   }
 
   /** One window for all that can be done to a class. */
@@ -45,7 +57,8 @@ export function makeClasses(studio, writer, { assign, done }) {
     const others = studio.state.classes.filter((each) => each.id !== chosen.id);
     const name = el("input", { type: "text", maxlength: 100, value: chosen.name, aria: { label: "Name" } });
     const key = el("button", { type: "button" }, el("kbd", {}, chosen.key ? keyName(chosen.key) : "none"));
-    const into = el("select", { aria: { label: "Merge into" } }, el("option", { value: "" }, "another class…"), others.map((each) => el("option", { value: each.id }, each.name)));
+    const into = el("select", { aria: { label: "Merge into" } },
+      el("option", { value: "" }, "another class…"), others.map((each) => el("option", { value: each.id }, each.name)));
     const merge = el("button", { type: "button", disabled: true }, "Merge");
     const remove = el("button", { type: "button", disabled: chosen.count > 0 }, "Remove");
     const said = (body, words) => async () => {
@@ -70,8 +83,10 @@ export function makeClasses(studio, writer, { assign, done }) {
       el("div", { class: "edit" },
         el("h3", {}, "Name"), rename,
         el("h3", {}, "Key"), el("div", { class: "row" }, key, el("span", { class: "small faint" }, "Click, then press the new key.")),
-        others.length > 0 && [el("h3", {}, "Merge"), el("div", { class: "row" }, into, merge), el("p", { class: "small faint" }, `Its ${labeled} become labels of the other class.`)],
-        el("h3", {}, "Remove"), el("div", { class: "row" }, remove, el("span", { class: "small faint" }, chosen.count ? `It has ${labeled}: merge it instead.` : "It has no labels."))));
+        others.length > 0 && [el("h3", {}, "Merge"), el("div", { class: "row" }, into, merge),
+          el("p", { class: "small faint" }, `Its ${labeled} become labels of the other class.`)],
+        el("h3", {}, "Remove"), el("div", { class: "row" }, remove,
+          el("span", { class: "small faint" }, chosen.count ? `It has ${labeled}: merge it instead.` : "It has no labels."))));
     name.select();
   }
 

@@ -52,13 +52,14 @@ export function makeFilters(studio, { choose }) {
     const ours = current.view === "class" ? "labeled" : current.q ? null : current.view;
     fill(tabs, TABS.map(([view, words, number]) => {
       const held = number(state);
-      return el("button", { type: "button", class: "tab", data: { tab: view }, aria: { pressed: String(view === ours) }, onclick: () => choose({ view }) },
-        words, held !== null && el("span", { class: "number faint" }, held.toLocaleString("en")));
+      const about = { type: "button", class: "tab", data: { tab: view }, aria: { pressed: String(view === ours) }, onclick: () => choose({ view }) };
+      return el("button", about, words, held !== null && el("span", { class: "number faint" }, held.toLocaleString("en")));
     }), opener);
     if (focused) tabs.querySelector(`[data-tab="${focused}"]`)?.focus();
     classes.hidden = !["labeled", "class"].includes(current.view);
     if (document.activeElement !== classes) {
-      fill(classes, el("option", { value: "" }, "every class"), state.classes.map((each) => el("option", { value: each.id }, `${each.name} (${each.count})`)));
+      const options = state.classes.map((each) => el("option", { value: each.id }, `${each.name} (${each.count})`));
+      fill(classes, el("option", { value: "" }, "every class"), options);
       classes.value = current.class && current.view === "class" ? current.class : "";
     }
     if (document.activeElement !== search) search.value = current.q ?? "";
@@ -66,7 +67,8 @@ export function makeFilters(studio, { choose }) {
     banner.hidden = known && !current.title && !current.q;
     if (!banner.hidden) {
       const words = current.q ? `Names with “${current.q}”` : current.title || "Chosen images";
-      const back = el("button", { type: "button", onclick: () => choose(current.q ? before : { view: "suggested" }) }, current.q ? "Clear the search" : "Back to suggested images");
+      const goBack = () => choose(current.q ? before : { view: "suggested" });
+      const back = el("button", { type: "button", onclick: goBack }, current.q ? "Clear the search" : "Back to suggested images");
       fill(banner, el("span", {}, el("b", {}, words), el("span", { class: "faint" }, ` · ${count(length, "image")}`)), back);
     }
   }

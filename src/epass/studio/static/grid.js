@@ -94,6 +94,7 @@ export function makeGrid(studio, rows, { open, changed }) {
     resting = setTimeout(() => {
       const kind = side * devicePixelRatio > 200 ? 320 : 160;
       for (const { image, id } of tiles.values()) if (!image.hasAttribute("src")) image.src = studio.picture(id, kind);
+      changed();
     }, 60);
   }
 
@@ -114,6 +115,13 @@ export function makeGrid(studio, rows, { open, changed }) {
     const top = place(at).top, bottom = top + pitch();
     if (top < element.scrollTop) element.scrollTop = top;
     else if (bottom > element.scrollTop + element.clientHeight) element.scrollTop = bottom - element.clientHeight + GAP;
+  }
+
+  /** The active image, or the first in sight where somebody scrolled away from it. */
+  function current() {
+    const { top } = place(active), from = element.scrollTop;
+    const inSight = top + pitch() > from && top < from + element.clientHeight;
+    return inSight ? active : Math.min(ids.length - 1, Math.ceil(from / pitch()) * columns);
   }
 
   function goTo(at, { extend = false } = {}) {
@@ -207,7 +215,7 @@ export function makeGrid(studio, rows, { open, changed }) {
 
   return {
     element,
-    /** Show a list; `seen` keeps the place where only the rest of the list is new. */
+    /** Show a list; `same` keeps the place where only the rest of the list is new. */
     setList(next, { same = false } = {}) {
       ids = next;
       if (!same) { active = anchor = farthest = 0; selected = new Set(); element.scrollTop = 0; }
@@ -221,11 +229,13 @@ export function makeGrid(studio, rows, { open, changed }) {
       draw();
     },
     goTo,
-    step(x, y, extend) { goTo(active + x + y * columns, { extend }); },
+    step(x, y, extend) { goTo(current() === active || extend ? active + x + y * columns : current(), { extend }); },
     toggle: () => toggle(active),
     selectAll: () => select(new Set(ids)),
     clear: () => select(new Set()),
-    get active() { return active; },
+    get current() { return current(); },
+    /** Whether the image with the frame can be seen. */
+    get inSight() { return current() === active; },
     get selected() { return [...selected]; },
     get seen() { return farthest; },
   };

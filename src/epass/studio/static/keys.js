@@ -70,9 +70,10 @@ export function showKeys(studio, writer) {
   }
 
   function draw() {
-    const classes = studio.state.classes.map((each) => line(each.name, each.key,
-      (key) => writer.change("/api/classes", { do: "key", id: each.id, key }), el("span", { class: "dot", style: { "--dot": studio.classColor(each.id) } })));
-    const actions = Object.entries(ACTIONS).map(([action, [, words]]) => line(words, keyOf(studio, action), (key) => writer.change("/api/keys", { action, key })));
+    const classes = studio.state.classes.map(({ id, name, key: held }) => line(name, held,
+      (key) => writer.change("/api/classes", { do: "key", id, key }), el("span", { class: "dot", style: { "--dot": studio.classColor(id) } })));
+    const actions = Object.entries(ACTIONS).map(([action, [, words]]) =>
+      line(words, keyOf(studio, action), (key) => writer.change("/api/keys", { action, key })));
     const fixed = FIXED.map(([key, words]) => el("li", {}, el("span", { class: "keys-words" }, words), el("kbd", {}, key)));
     fill(body, classes.length > 0 && [el("h3", {}, "Classes: assign and go on"), el("ul", {}, classes)],
       el("h3", {}, "Actions"), el("ul", {}, actions), el("h3", {}, "Always"), el("ul", {}, fixed));

@@ -28,7 +28,8 @@ export function mount(root, studio) {
   const chosen = el("div", { class: "chosen small", role: "status" });
   const images = el("div", { class: "images", tabindex: -1 }, single.element, grid.element, empty);
   root.append(
-    el("div", { class: "label-main" }, el("div", { class: "label-tools" }, filters.element, el("div", { class: "modes" }, size, switcher)), filters.banner, images, chosen),
+    el("div", { class: "label-main" },
+      el("div", { class: "label-tools" }, filters.element, el("div", { class: "modes" }, size, switcher)), filters.banner, images, chosen),
     el("aside", { class: "label-side" }, classes.element, makeModel(studio)));
 
   let filter = null, ids = [], at = 0, seen = 0, mode = kept("mode") ?? "single", visible = false, work = Promise.resolve();
@@ -87,7 +88,8 @@ export function mount(root, studio) {
 
   function draw() {
     filters.show(filter ?? filterOf({}), ids.length);
-    fill(switcher, el("span", { aria: { hidden: "true" } }, mode === "grid" ? "▢" : "▦"), el("span", { class: "switch-word" }, mode === "grid" ? "Single" : "Grid"));
+    const [sign, word] = mode === "grid" ? ["▢", "Single"] : ["▦", "Grid"];
+    fill(switcher, el("span", { aria: { hidden: "true" } }, sign), el("span", { class: "switch-word" }, word));
     size.hidden = mode !== "grid";
     const over = at >= ids.length;
     single.element.hidden = mode !== "single" || over || firstRun();
@@ -108,7 +110,7 @@ export function mount(root, studio) {
   function welcome() {
     return el("div", { class: "welcome" }, el("h1", {}, "Name your classes"),
       el("ol", {}, el("li", {}, "Type the name of the first class and press Enter; then the next one."),
-        el("li", {}, "For each image press the number of its class. It is saved, and the next image comes by itself."),
+        el("li", {}, "For each image press the number of its class, or click on it. It is saved, and the next image comes by itself."),
         el("li", {}, "From the first labels of two classes on, a model learns along: Enter accepts its guess.")),
       el("p", { class: "faint" }, `${count(studio.state.project.images, "image")} in ${studio.state.project.folder}. Nothing leaves this machine.`),
       el("button", { type: "button", class: "primary", onclick: () => classes.focus() }, "Name the first class"));
@@ -116,7 +118,8 @@ export function mount(root, studio) {
 
   function nothingLeft() {
     const remaining = left(studio.state);
-    const words = filter?.view === "suggested" && !remaining ? "Every image has an answer." : ids.length ? "That was the last image of this list." : "There is no image in this list.";
+    const done = filter?.view === "suggested" && !remaining;
+    const words = done ? "Every image has an answer." : ids.length ? "That was the last image of this list." : "There is no image in this list.";
     const go = (view, said) => el("button", { type: "button", onclick: () => studio.go("label", { view, mode }) }, said);
     return el("div", { class: "welcome" }, el("h1", {}, words), el("div", { class: "row" },
       ids.length > 0 && mode === "single" && el("button", { type: "button", onclick: () => goTo(ids.length - 1) }, "Back to the last one"),
@@ -135,7 +138,7 @@ export function mount(root, studio) {
 
   function gridChanged() {
     if (mode !== "grid") return;
-    if (ids.length) at = grid.active;
+    if (ids.length) at = grid.current;
     tellSelection();
     keepPlace();
   }
@@ -175,7 +178,13 @@ export function mount(root, studio) {
     work = work.then(() => perform(wish)).catch((error) => studio.toast(error.message, "warning"));
   }
 
-  const targets = () => (mode === "grid" && grid.selected.length ? grid.selected : ids.slice(at, at + 1));
+  /** What an answer is about: never an image that somebody scrolled away from. */
+  function targets() {
+    if (mode === "grid" && grid.selected.length) return grid.selected;
+    if (mode !== "grid" || grid.inSight) return ids.slice(at, at + 1);
+    studio.toast("Select images first: click on them, or go to them with the arrow keys.");
+    return [];
+  }
 
   async function perform({ label, action, x, y, extend }) {
     if (label !== undefined) return answer((id) => ({ id, label, mark: null }));
@@ -190,8 +199,7 @@ export function mount(root, studio) {
     return goTo(at + (action === "next" ? 1 : -1));
   }
 
-  async function answer(make, { stay = false } = {}) {
-    const those = targets();
+  async function answer(make, { stay = false, those = targets() } = {}) {
     if (!those.length || firstRun()) return;
     const many = mode === "grid" && grid.selected.length > 0;
     const done = await writer.answer(those.map(make));
@@ -204,13 +212,10 @@ export function mount(root, studio) {
   async function accept() {
     const those = targets();
     await rows.need(those);
-    const guess = (id) => (mode === "single" ? single.offered?.label : rows.peek(id)?.guess) ?? null;
-    const guessed = new Map(those.map((id) => [id, guess(id)]).filter(([, label]) => label !== null));
-    if (!guessed.size) {
-      studio.toast("There is no guess for this image yet: press the key of its class.");
-      return;
-    }
-    await answer((id) => ({ id, label: guessed.get(id) ?? rows.peek(id).label, mark: guessed.has(id) ? null : rows.peek(id).mark }));
+    const guess = (id) => (mode === "single" ? single.offered?.label : rows.peek(id).guess) ?? null;
+    const guessed = those.filter((id) => guess(id) !== null);
+    if (guessed.length) await answer((id) => ({ id, label: guess(id), mark: null }), { those: guessed });
+    else if (those.length) studio.toast("There is no guess for this image yet: press the key of its class.");
   }
 
   async function undo() {
@@ -242,7 +247,10 @@ export function mount(root, studio) {
   });
 
   // a button that was clicked must not take the next Enter for itself; one that was reached by keyboard may
-  root.addEventListener("click", (event) => { if (event.detail > 0 && event.target.closest("button") && !document.querySelector("dialog[open]") && !event.target.closest("form, .welcome, .search-opener")) focusImages(); });
+  root.addEventListener("click", (event) => {
+    const other = event.target.closest("form, .welcome, .search-opener") || document.querySelector("dialog[open]");
+    if (event.detail > 0 && event.target.closest("button") && !other) focusImages();
+  });
   studio.on("help", () => showKeys(studio, writer));
   studio.on("model", renewTail);
   studio.on("reconnect", renewTail);

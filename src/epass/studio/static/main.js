@@ -105,7 +105,10 @@ function listen() {
     studio.emit(event, value);
   });
   take("labels", (value) => { studio.state.n = Math.max(studio.state.n, value.n); refresh(); });
-  take("classes", (value) => { Object.assign(studio.state, { classes: value.classes, keys: value.keys ?? studio.state.keys }); studio.emit("state", studio.state); });
+  take("classes", ({ classes, keys = studio.state.keys }) => {
+    Object.assign(studio.state, { classes, keys });
+    studio.emit("state", studio.state);
+  });
   take("model", (value) => { studio.state.model = value; });
   take("progress", (value) => { studio.state.progress = value.done === true ? null : value; showProgress(); });
   take("job", () => {});
@@ -137,9 +140,9 @@ function showProgress() {
   const { progress } = studio.state, line = byId("progress");
   line.hidden = !progress;
   if (!progress) return;
-  const share = progress.total ? progress.done / progress.total : 0;
-  const meter = el("progress", { max: 1, value: share, aria: { label: progress.what } });
-  fill(line, el("span", {}, `${progress.what} ${progress.total ? `${progress.done.toLocaleString("en")} of ${progress.total.toLocaleString("en")}` : ""}`), meter);
+  const { what, done, total } = progress;
+  const meter = el("progress", { max: 1, value: total ? done / total : 0, aria: { label: what } });
+  fill(line, el("span", {}, total ? `${what} ${done.toLocaleString("en")} of ${total.toLocaleString("en")}` : what), meter);
 }
 
 const mounted = new Map();

@@ -28,7 +28,8 @@ export function makeModel(studio) {
   }
 
   function enough(said) {
-    return said && el("p", { class: "enough", data: { verdict: said.verdict } }, el("span", { class: "small faint" }, "Labeled enough?"), el("span", {}, said.sentence));
+    return said && el("p", { class: "enough", data: { verdict: said.verdict } },
+      el("span", { class: "small faint" }, "Labeled enough?"), el("span", {}, said.sentence));
   }
 
   /** Accuracy over labels, with its interval. */
@@ -43,7 +44,7 @@ export function makeModel(studio) {
     const path = (pairs) => pairs.map(([labels, value]) => `${x(labels).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
     const ranged = points.filter((row) => row.low !== null && row.low !== undefined);
     const edge = [...ranged.map((row) => [row.labels, row.high]), ...ranged.toReversed().map((row) => [row.labels, row.low])];
-    const words = `Accuracy grew from ${percent(points[0].accuracy)} at ${count(points[0].labels, "label")} to ${percent(points.at(-1).accuracy)} at ${count(most, "label")}.`;
+    const words = `Accuracy: ${percent(points[0].accuracy)} at ${count(points[0].labels, "label")}, ${percent(points.at(-1).accuracy)} at ${most}.`;
     const line = (value) => [svg("line", { class: "rule", x1: left, x2: width, y1: y(value), y2: y(value) }),
       svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, percent(value))];
     return svg("svg", { class: "growth", viewBox: `0 0 ${width} ${height}`, role: "img", aria: { label: words } },

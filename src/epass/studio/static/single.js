@@ -74,7 +74,8 @@ export function makeSingle(studio, rows, { act, key }) {
     if (keys === drawnKeys) return;
     drawnKeys = keys;
     const tool = (action, words) =>
-      el("button", { type: "button", title: words, onclick: () => act(action), data: { action } }, el("kbd", {}, keyName(key(action))), el("span", {}, words));
+      el("button", { type: "button", title: words, onclick: () => act(action), data: { action } },
+        el("kbd", {}, keyName(key(action))), el("span", {}, words));
     fill(tools, tool("previous", "Back"), tool("skip", "Skip"), tool("unsure", "Unsure"), tool("none", "None of these"),
       tool("clear", "Clear"), tool("undo", "Undo"), tool("next", "Next"));
   }

@@ -35,7 +35,8 @@ export function makeWriter(studio, rows) {
       }
       waiting += changes.length;
       studio.saved(waiting);
-      studio.bar(`Not saved yet: ${count(changes.length, "answer")}, kept here and sent again every second. ${why} Keys do nothing until it is saved.`);
+      const what = count(changes.length, "answer");
+      studio.bar(`Not saved yet: ${what}, kept here and sent again every second. ${why} Keys do nothing until it is saved.`);
       await new Promise((done) => setTimeout(done, PAUSE));
       waiting -= changes.length;
     }
