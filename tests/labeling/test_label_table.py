@@ -66,7 +66,7 @@ def test_what_the_table_cannot_say_is_said(tmp_path: Path) -> None:
     notices: list[str] = []
     project = Project(make(tmp_path / "photos", "ant/0.png", "bee/1.png"), notices.append)
     say(project, 0, "none")
-    project._save()
+    project.write_labels()
     say(project, 1, None)
     project.close()
     assert len(notices) == 1
@@ -116,11 +116,11 @@ def test_labels_that_a_terminal_gives_while_it_is_open(tmp_path: Path) -> None:
     notices: list[str] = []
     project = opened(folder, notices.append)
     say(project, 0, 0)
-    project._save()
+    project.write_labels()
     (tmp_path / "said.csv").write_text("file,label\n1.png,lake\n")
     label(folder, tmp_path / "said.csv").result()
     say(project, 2, 1)
-    project._save()
+    project.write_labels()
     assert labels(project) == as_trained(folder) == {"0.png": "forest", "1.png": "lake", "2.png": "lake"}
     assert notices == ["1 label taken over from labels.csv."]
     project.close()
@@ -130,7 +130,7 @@ def test_an_end_before_the_table_was_written_takes_nothing_back(tmp_path: Path) 
     folder = make(tmp_path / "photos")
     project = opened(folder)
     say(project, 0, 0)
-    project._save()
+    project.write_labels()
     old = (folder / "labels.csv").read_bytes()
     say(project, 0, 1)
     say(project, 1, 1)
@@ -180,8 +180,8 @@ def test_tables_of_something_else_and_broken_ones_are_not_touched(tmp_path: Path
     project = opened(folder, notices.append)
     (folder / "labels.csv").write_text("a,b\n")
     say(project, 0, 1)
-    project._save()
-    project._save()
+    project.write_labels()
+    project.write_labels()
     project.close()
     assert table(folder) == "a,b\n"
     assert len(notices) == 1

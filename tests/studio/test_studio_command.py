@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -18,15 +20,18 @@ from visiting import Visitor
 from epass.app.events import Caution, Event, Notice, Plan, Result
 from epass.app.web import LOCAL, listen
 from epass.errors import InputError
+from epass.labeling.project import Change
 from epass.studio import command
 from epass.studio.command import own_address, studio
 from epass.studio.safety import Door
+from epass.studio.stream import Stream
 
 ADDRESS = re.compile(r"http://([\w.]+):(\d+)/\?token=([\w-]{43})")
 STARTED = f"""
 import sys
 sys.modules["torch"] = None  # nobody who serves needs it
 sys.path.insert(0, {str(Path(__file__).parent)!r})
+from epass.labeling.project import Change
 from epass.studio import command
 from stand_ins import open_with_stand_ins
 command.open_desk = open_with_stand_ins
@@ -156,3 +161,20 @@ def test_it_ends_in_good_order_while_a_page_listens(photos: Path, number: signal
     assert "1.jpg,forest" in (photos / "labels.csv").read_text()
     with pytest.raises(ConnectionRefusedError):
         HTTPConnection("127.0.0.1", visitor.port).connect()
+
+
+def test_a_run_learns_from_the_labels_of_this_moment(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.labeling.project.LATE", 3600.0)  # nothing else writes the table in time
+    monkeypatch.setattr("epass.labeling.learner.Learner.start", lambda learner: None)
+    begun = []
+
+    def begin(job: Any, *_: Any) -> None:
+        begun.append((photos / "labels.csv").read_text())
+
+    monkeypatch.setattr("epass.labeling.jobs.Job.begin", begin)
+    with ExitStack() as held:
+        desk = command.open_desk(photos, photos.parent / "runs", "cpu", Stream(), print, held)
+        desk.project.add_class("dark")
+        desk.project.answer([Change(0, 0, None, None, None)], "tab")
+        desk.jobs.start("train", {})
+    assert begun == ["path,label\n0.jpg,dark\n"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Event, Lock, RLock, Thread
 from time import monotonic
 from typing import Literal, NamedTuple, TypeVar
 
@@ -57,6 +57,7 @@ class Project:
         self._root = folder.resolve()
         self._board = Board(names, classes)
         self._lock, self._due, self._closing = RLock(), Event(), Event()
+        self._saving = Lock()  # taken before the other one
         self._listeners: list[Callable[[Changed], None]] = []
         self._history: deque[tuple[int, Step]] = deque()  # what can be undone
         self._remembered = 0  # changes of images in it
@@ -172,6 +173,19 @@ class Project:
             said = [Said(id, *facts) for id, facts in self._board.said()]
         return write_labels(self._root.name, self._board.places, said, self.path, kind)
 
+    def write_labels(self) -> None:
+        """Bring labels.csv up to date now, which otherwise follows within a second, and keep the journal short."""
+        with self._saving:
+            try:
+                self._write_table()
+                if self._journal.size > LONG:
+                    self._compact()
+                self._complaint = ""
+            except (OSError, InputError) as problem:
+                if str(problem) != self._complaint:
+                    self._notice(f"The labels are safe, but labels.csv is not up to date: {problem}")
+                self._complaint = str(problem)
+
     def on_change(self, listener: Callable[[Changed], None]) -> None:
         """Tell `listener` of every change, in the thread that made it, after the lock is free again."""
         self._listeners.append(listener)
@@ -183,8 +197,8 @@ class Project:
         self._closing.set()
         self._due.set()
         self._keeper.join()
+        self.write_labels()
         with self._lock:
-            self._save()
             self._closed = True
             self._held.close()
 
@@ -270,20 +284,8 @@ class Project:
         while self._due.wait() and not self._closing.wait(pause):  # so that the answers of a second are written at once
             self._due.clear()
             began = monotonic()
-            self._save()
+            self.write_labels()
             pause = max(LATE, 10 * (monotonic() - began))  # a table of 100,000 labels takes its time
-
-    def _save(self) -> None:
-        """Bring labels.csv up to date, and keep the journal short."""
-        try:
-            self._write_table()
-            if self._journal.size > LONG:
-                self._compact()
-            self._complaint = ""
-        except (OSError, InputError) as problem:
-            if str(problem) != self._complaint:
-                self._notice(f"The labels are safe, but labels.csv is not up to date: {problem}")
-            self._complaint = str(problem)
 
     def _write_table(self) -> None:
         if self._table.changed():

@@ -120,7 +120,7 @@ def open_desk(
 
     project = held.enter_context(closing(Project(photos, notice)))
     learner = held.enter_context(closing(Learner(project, stream.publish, device=device)))
-    jobs = held.enter_context(closing(Jobs(project, runs, stream.publish)))
+    jobs = held.enter_context(closing(Jobs(project, runs, stream.publish, write_labels=project.write_labels)))
     desk = Desk(project, learner, jobs, stream)
     learner.start()
     return desk
