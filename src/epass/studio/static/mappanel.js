@@ -1,0 +1,310 @@
+// The map with what belongs to it: colors and legend, tools, the card of the image under the pointer, and what can be
+// done with a selection.
+
+import { count, percent } from "./dom.js";
+import { EmbeddingMap } from "./map.js";
+
+const AT_ONCE = 400; // answers in one request: the server refuses long ones
+
+export function mountMap(studio) {
+  const { el, api, state } = studio;
+  const labels = new Map();
+  const marks = new Map();
+  const guesses = new Map();
+  const hidden = new Set();
+  let selection = new Set();
+  let ids = null; // null: there is no map yet
+  let byGuess = true;
+  let visible = false;
+  let late = null; // what has to be read again before the map is shown: "labels", "guesses", "map"
+
+  const about = "Map of all images: arrows move, plus and minus zoom, 0 shows all, drag to select";
+  const canvas = el("canvas", { class: "map-canvas", tabindex: 0, role: "application", aria: { label: about, describedby: "map-words" } });
+  const card = el("div", { class: "map-card", hidden: true });
+  const words = el("p", { id: "map-words", class: "faint small" });
+  const legend = el("ul", { class: "map-legend" });
+  const bar = el("div", { class: "map-bar", hidden: true, role: "region", aria: { label: "Selected images", live: "polite" } });
+  const empty = el("p", { class: "empty" });
+  const stage = el("div", { class: "map-stage" }, canvas, card, bar);
+  const side = el("div", { class: "map-side" });
+  const body = el("div", { class: "map-body" }, stage, side);
+  const node = el("section", { class: "look-panel map-panel" }, el("h2", {}, "Map"), empty, body);
+
+  const map = new EmbeddingMap(canvas, { thumb: (id) => `/thumb/${id}/160`, select: choose, hover });
+
+  side.append(
+    choice("Color by", [["guess", "guess"], ["label", "label"]], "guess", (value) => {
+      byGuess = value === "guess";
+      paint();
+    }),
+    legend,
+    choice("Dragging", [["select", "selects"], ["move", "moves"]], "select", (value) => {
+      map.moving = value === "move";
+      canvas.classList.toggle("moving", map.moving);
+    }),
+    el("div", { class: "map-tools" },
+      tool("−", "Zoom out", () => map.zoomBy(1 / 1.5)),
+      tool("+", "Zoom in", () => map.zoomBy(1.5)),
+      tool("Show all", "", () => map.fit()),
+      tool("Select what is in view", "", () => choose(map.inView(), false)),
+    ),
+    words,
+  );
+
+  function tool(text, label, onclick) {
+    return el("button", { type: "button", onclick, aria: label ? { label } : {} }, text);
+  }
+
+  function choice(title, options, chosen, change) {
+    const group = el("fieldset", { class: "switch" }, el("legend", {}, title));
+    for (const [value, text] of options) {
+      const input = el("input", { type: "radio", name: `map-${title}`, value, checked: value === chosen });
+      input.addEventListener("change", () => change(value));
+      group.append(el("label", {}, input, el("span", {}, text)));
+    }
+    return group;
+  }
+
+  // what is known of the images
+
+  async function listed(view, id = "") {
+    const which = id === "" ? "" : `&class=${id}`;
+    return (await api.get(`/api/ids?view=${view}${which}`)).ids;
+  }
+
+  async function readLabels() {
+    const found = await Promise.all(state.classes.map(({ id }) => listed("class", id)));
+    const noted = await Promise.all(["skip", "unsure", "none"].map((mark) => listed(mark)));
+    labels.clear();
+    marks.clear();
+    state.classes.forEach(({ id }, k) => found[k].forEach((image) => labels.set(image, id)));
+    ["skip", "unsure", "none"].forEach((mark, k) => noted[k].forEach((image) => marks.set(image, mark)));
+  }
+
+  async function readGuesses() {
+    const found = state.model ? await Promise.all(state.classes.map(({ id }) => listed("guessed", id))) : [];
+    guesses.clear();
+    found.forEach((images, k) => images.forEach((image) => guesses.set(image, state.classes[k].id)));
+  }
+
+  function take(rows) {
+    const put = (held, id, value) => (value === null || value === undefined ? held.delete(id) : held.set(id, value));
+    for (const row of rows) {
+      put(labels, row.id, row.label);
+      put(marks, row.id, row.mark);
+      if (row.guess !== undefined) put(guesses, row.id, row.guess);
+    }
+  }
+
+  async function readAll() {
+    const found = await api.get("/api/look/map").catch(() => null);
+    const before = ids;
+    ids = found?.xy?.length ? (found.ids ?? Array.from({ length: found.xy.length / 2 }, (_, i) => i)) : null;
+    empty.hidden = ids !== null;
+    body.hidden = ids === null;
+    if (!ids) {
+      empty.textContent = state.progress?.total
+        ? `The map appears when all images have been looked at: ${count(state.progress.done, "image")} of ${state.progress.total.toLocaleString("en")} so far.`
+        : "The map appears by itself when all images have been looked at once. This takes a minute or two.";
+      return;
+    }
+    await Promise.all([readLabels(), readGuesses()]);
+    map.resize();
+    if (String(before) !== String(ids) || found.n !== map.n) map.setPoints(ids, found.xy);
+    map.n = found.n;
+    paint();
+  }
+
+  // colors and legend
+
+  const groupOf = (id) => (byGuess ? (labels.get(id) ?? guesses.get(id)) : labels.get(id));
+
+  function paint() {
+    if (!ids || !visible) return;
+    const place = new Map(state.classes.map(({ id }, k) => [id, k]));
+    const groups = Int32Array.from(ids, (id) => place.get(groupOf(id)) ?? -1);
+    const style = getComputedStyle(document.documentElement);
+    const token = (name) => style.getPropertyValue(name).trim();
+    const palette = state.classes.map(({ id }) => studio.classColor(id));
+    const look = { palette, none: token("--faint"), ink: token("--ink"), accent: token("--accent"), panel: token("--panel") };
+    const away = new Set([...hidden].map((id) => (id === null ? -1 : place.get(id))));
+    map.setLook(groups, away, look);
+    const counts = new Map();
+    for (const group of groups) counts.set(group, (counts.get(group) ?? 0) + 1);
+    const entries = state.classes.map(({ id, name }, k) => [id, name, counts.get(k) ?? 0]);
+    entries.push([null, byGuess ? "no guess yet" : "no label yet", counts.get(-1) ?? 0]);
+    paintLegend(entries);
+    const said = entries.filter(([, , many]) => many).map(([, name, many]) => `${many.toLocaleString("en")} ${name}`);
+    words.textContent = `${count(ids.length, "image")} by ${byGuess ? "label, or guess where there is none" : "label"}: ${said.join(", ")}. Near each other means alike.`;
+  }
+
+  function paintLegend(entries) {
+    const focused = document.activeElement?.dataset?.group;
+    legend.replaceChildren(...entries.map(([id, name, many]) => {
+      const swatch = el("span", { class: "dot", style: id === null ? {} : { "--dot": studio.classColor(id) } });
+      const shown = !hidden.has(id);
+      const toggle = () => {
+        if (!hidden.delete(id)) hidden.add(id);
+        paint();
+      };
+      const told = { type: "button", class: "legend", data: { group: id }, aria: { pressed: shown }, title: shown ? "Hide these" : "Show these" };
+      return el("li", {}, el("button", { ...told, onclick: toggle }, swatch,
+        el("span", { class: "legend-name" }, name), el("span", { class: "number" }, many.toLocaleString("en"))));
+    }));
+    if (focused !== undefined) legend.querySelector(`[data-group="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  // the image under the pointer
+
+  let hovered = null;
+  async function hover(id, x, y) {
+    if (id === hovered && !card.hidden) return place(x, y);
+    hovered = id;
+    card.hidden = id === null;
+    if (id === null) return undefined;
+    const name = el("strong", {}, "…");
+    const facts = el("span", {});
+    card.replaceChildren(el("img", { src: `/thumb/${id}/160`, alt: "" }), name, facts);
+    place(x, y);
+    const { rows } = await api.post("/api/rows", { ids: [id] });
+    if (hovered !== id || !rows.length) return undefined;
+    const [row] = rows;
+    name.textContent = row.name;
+    const sure = row.confidence === null ? "" : `, ${percent(row.confidence)} sure`;
+    const said = [];
+    if (row.label !== null) said.push(`label ${studio.className(row.label)}`);
+    if (row.guess !== null) said.push(`guess ${studio.className(row.guess)}${sure}`);
+    facts.textContent = said.join(" · ") || "no label yet";
+    return place(x, y);
+  }
+
+  function place(x, y) {
+    const left = Math.min(x + 16, stage.clientWidth - card.offsetWidth - 8);
+    const above = y + 16 + card.offsetHeight > stage.clientHeight;
+    card.style.left = `${Math.max(8, left)}px`;
+    card.style.top = `${Math.max(8, above ? y - card.offsetHeight - 12 : y + 16)}px`;
+  }
+
+  // the selection
+
+  function choose(chosen, add) {
+    selection = new Set(add ? [...selection, ...chosen] : chosen);
+    map.setSelection(selection);
+    if (selection.size) offer();
+    else bar.hidden = true;
+  }
+
+  function offer() {
+    const labeled = [...selection].filter((id) => labels.has(id)).length;
+    const again = el("input", { type: "checkbox", id: "map-again" });
+    const menu = el("div", { class: "map-menu", hidden: true });
+    menu.append(...state.classes.map(({ id, name }) => el("button", { type: "button", onclick: () => label(id, again.checked) },
+      el("span", { class: "dot", style: { "--dot": studio.classColor(id) } }), name)));
+    const open = el("button", { type: "button", class: "primary", aria: { expanded: "false" } }, "Label as…");
+    const toggle = (shown) => {
+      menu.hidden = !shown;
+      open.setAttribute("aria-expanded", String(shown));
+      (shown ? menu.querySelector("button") : open)?.focus();
+    };
+    open.addEventListener("click", () => toggle(menu.hidden));
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      toggle(false);
+    });
+    const title = `${count(selection.size, "image")} chosen on the map`;
+    bar.replaceChildren(
+      el("strong", {}, count(selection.size, "image")),
+      state.classes.length ? el("span", { class: "map-open" }, open, menu) : el("span", {}, "Add a class first to label them."),
+      tool("Show in grid", "", () => studio.openImages({ title, ids: [...selection] })),
+      tool("Clear", "Clear the selection", () => choose([], false)),
+    );
+    if (labeled && state.classes.length) {
+      bar.append(el("label", { class: "map-again" }, again, `also the ${labeled.toLocaleString("en")} that ${labeled === 1 ? "has" : "have"} a label`));
+    }
+    bar.hidden = false;
+  }
+
+  async function label(classId, again) {
+    const chosen = [...selection].filter((id) => again || !labels.has(id));
+    if (!chosen.length) {
+      studio.toast("All of these have a label already: tick the box to change them.", "info");
+      return;
+    }
+    for (const button of bar.querySelectorAll("button")) button.disabled = true;
+    let steps = 0;
+    let done = 0;
+    try {
+      for (let k = 0; k < chosen.length; k += AT_ONCE, steps++) {
+        const part = chosen.slice(k, k + AT_ONCE);
+        const changes = part.map((id) => ({
+          id, label: classId, mark: null, seen: { label: labels.get(id) ?? null, mark: marks.get(id) ?? null },
+        }));
+        const answer = await api.post("/api/answers", { tab: studio.tab, changes });
+        take(answer.rows ?? part.map((id) => ({ id, label: classId, mark: null })));
+        done += part.length;
+      }
+    } catch (error) {
+      take(error.body?.rows ?? []);
+      studio.toast(error.message, "warning");
+      if (!done) {
+        paint();
+        offer();
+        return;
+      }
+    }
+    choose([], false);
+    paint();
+    const undo = tool("Undo", "", () => takeBack(steps));
+    bar.replaceChildren(el("span", {}, `${count(done, "image")} labeled as ${studio.className(classId)}.`), undo,
+      tool("Done", "", () => choose([], false)));
+    bar.hidden = false;
+    undo.focus();
+  }
+
+  async function takeBack(steps) {
+    try {
+      for (let k = 0; k < steps; k++) await api.post("/api/undo", { tab: studio.tab });
+      choose([], false);
+    } catch (error) {
+      studio.toast(error.message, "warning");
+    }
+  }
+
+  // news
+
+  async function refresh(what) {
+    if (!visible) {
+      late = "all";
+      return;
+    }
+    if (!ids || what === "all") await readAll();
+    else if (what === "labels") await readLabels().then(paint);
+    else await readGuesses().then(paint);
+  }
+
+  studio.on("labels", ({ rows }) => {
+    if (!rows) return refresh("labels");
+    take(rows);
+    return paint();
+  });
+  studio.on("classes", () => refresh("labels"));
+  studio.on("model", () => refresh(ids ? "guesses" : "all"));
+  studio.on("progress", ({ done }) => (done === true && !ids ? refresh("all") : undefined));
+  studio.on("reconnect", () => refresh("all"));
+  studio.on("theme", paint);
+
+  return {
+    node,
+    show() {
+      visible = true;
+      if (!ids || late) readAll().catch((error) => studio.toast(error.message, "warning"));
+      else requestAnimationFrame(() => map.resize());
+      late = null;
+    },
+    hide() {
+      visible = false;
+      hover(null);
+    },
+  };
+}
