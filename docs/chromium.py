@@ -24,9 +24,12 @@ FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-debugging-pipe",
 )
+CODES = {"Backspace": 8, "Tab": 9, "Enter": 13, "Escape": 27, " ": 32}  # keys whose effect hangs on their number
+CODES |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 PATIENCE = 120.0  # seconds for an answer, on a machine that is busy
 
 
@@ -87,13 +90,24 @@ class Chromium:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, path: Path, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False) -> None:
-        """Show a file in a window of this size; `media` may be "print"."""
+    def open(
+        self, page: Path | str, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False
+    ) -> None:
+        """Show a file or an address of this machine in a window of this size; `media` may be "print"."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self._load("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
+
+    def reload(self) -> None:
+        """Load the open page again."""
+        self._load("Page.reload")
+
+    def _load(self, method: str, **parameters: Any) -> None:
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        answer = self.call(method, **parameters)
+        if method == "Page.navigate" and "loaderId" not in answer:  # only the part behind # is new
+            self.call("Page.reload")
         if not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._wait(lambda received: received.get("method") == "Page.loadEventFired")
 
@@ -108,10 +122,40 @@ class Chromium:
         """Put the pointer somewhere in the window."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def press(self, key: str) -> None:
-        """Press a key that has no character, such as ArrowRight."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+    def click(self, x: float, y: float, *modifiers: str) -> None:
+        """Click with the left button, while keys such as Shift are held."""
+        self.drag([(x, y)], *modifiers)
+
+    def drag(self, places: Sequence[tuple[float, float]], *modifiers: str) -> None:
+        """Press the left button at the first place, move through the others, let go at the last."""
+        held = sum(MODIFIERS[key] for key in modifiers)
+        kinds = ["mousePressed", *["mouseMoved"] * (len(places) - 1), "mouseReleased"]
+        self.move(*places[0])
+        for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
+            self.call(
+                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1, modifiers=held
+            )
+
+    def press(self, key: str, *modifiers: str) -> None:
+        """Press a key, by its name or its character, while keys such as Control are held."""
+        text = "\r" if key == "Enter" else key if len(key) == 1 and "Control" not in modifiers else ""
+        about: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": CODES.get(key, 0)}
+        about["modifiers"] = sum(MODIFIERS[each] for each in modifiers)
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **about)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def write(self, text: str) -> None:
+        """Write into the field that has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def wait_for(self, script: str) -> Any:
+        """The value of a JavaScript expression as soon as it is true."""
+        end = time.monotonic() + PATIENCE
+        while not (value := self.evaluate(script)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"This never became true: {script}")
+            time.sleep(0.02)
+        return value
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the page that is open: of its scripts, and of the browser about it."""

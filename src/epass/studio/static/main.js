@@ -1,0 +1,196 @@
+// The shell: which view shows, what the server tells by itself, toasts, and whether everything is saved.
+
+import { address, api } from "./api.js";
+import { count, el, fill } from "./dom.js";
+
+const VIEWS = {
+  label: { module: "./label.js" },
+  look: { module: "./look.js", sheets: ["look.css"] },
+  runs: { module: "./runs.js", sheets: ["runs.css"] },
+  finish: { module: "./finish.js", sheets: ["runs.css"] },
+};
+const PATIENCE = 2000; // ms between two attempts to reach a server that is gone
+const listeners = new Map();
+const byId = (id) => document.getElementById(id);
+
+const studio = {
+  api,
+  el,
+  state: { project: { name: "", images: 0, folder: "" }, n: -1, classes: [], marks: {}, labeled: 0, keys: {}, model: null, progress: null },
+  tab: ownTab(),
+  on(event, listener) {
+    if (!listeners.has(event)) listeners.set(event, new Set());
+    listeners.get(event).add(listener);
+    return () => listeners.get(event).delete(listener);
+  },
+  emit(event, value) {
+    for (const listener of listeners.get(event) ?? []) listener(value);
+  },
+  go(view, params = {}) {
+    location.hash = address(view, params);
+  },
+  toast,
+  openImages({ title, query, ids }) {
+    studio.chosen = ids ? { title, ids: [...ids] } : { title, query };
+    studio.go("label", ids ? { view: "chosen" } : { ...query, title });
+  },
+  className: (id) => studio.state.classes.find((each) => each.id === id)?.name ?? "",
+  classColor: (id) => getComputedStyle(document.documentElement).getPropertyValue(`--c${((id % 10) + 10) % 10}`).trim(),
+  bar,
+  saved,
+  refresh,
+};
+
+/** Undo belongs to a tab, also after it is loaded again. */
+function ownTab() {
+  const made = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  try {
+    const kept = sessionStorage.getItem("epass-tab") ?? made;
+    sessionStorage.setItem("epass-tab", kept);
+    return kept;
+  } catch {
+    return made;
+  }
+}
+
+function toast(sentence, kind = "info") {
+  if (!sentence) return;
+  const shown = [...byId("toasts").children].find((each) => each.dataset.sentence === sentence);
+  shown?.remove();
+  const close = el("button", { type: "button", class: "quiet square", aria: { label: "Dismiss" }, onclick: () => made.remove() }, "×");
+  const made = el("div", { class: `toast ${kind}`, data: { sentence } }, el("span", {}, sentence), close);
+  byId("toasts").append(made);
+  while (byId("toasts").children.length > 3) byId("toasts").firstChild.remove();
+  setTimeout(() => made.remove(), kind === "info" ? 4000 : 9000);
+}
+
+/** A sentence that stays until `bar("")`. */
+function bar(sentence) {
+  byId("bar").hidden = !sentence;
+  byId("bar").textContent = sentence;
+}
+
+/** Say whether every answer is on disk. */
+function saved(waiting) {
+  const said = waiting ? `saving ${count(waiting, "answer")}` : "saved";
+  byId("saved").textContent = said;
+  byId("saved").classList.toggle("waiting", waiting > 0);
+}
+
+let asked = null;
+/** Take the state anew, several wishes in one. */
+function refresh(after = 150) {
+  asked ??= new Promise((done) => setTimeout(done, after)).then(async () => {
+    asked = null;
+    const fresh = await api.get("/api/state");
+    if (fresh.n < studio.state.n) return;
+    Object.assign(studio.state, fresh);
+    studio.emit("state", studio.state);
+  }).catch(() => {});
+  return asked;
+}
+
+let stream = null, lost = false;
+function listen() {
+  stream?.close();
+  stream = new EventSource("/api/events");
+  const take = (event, change) => stream.addEventListener(event, (message) => {
+    const value = JSON.parse(message.data);
+    change(value);
+    studio.emit(event, value);
+  });
+  take("labels", (value) => { studio.state.n = Math.max(studio.state.n, value.n); refresh(); });
+  take("classes", (value) => { studio.state.classes = value.classes; studio.emit("state", studio.state); });
+  take("model", (value) => { studio.state.model = value; });
+  take("progress", (value) => { studio.state.progress = value.done === true ? null : value; showProgress(); });
+  take("job", () => {});
+  take("notice", (value) => toast(value.sentence, value.kind));
+  stream.onopen = async () => {
+    if (!lost) return;
+    lost = false;
+    bar("");
+    await refresh(0);
+    studio.emit("reconnect");
+  };
+  stream.onerror = async () => {
+    if (lost && stream.readyState !== EventSource.CLOSED) return;
+    const why = await api.get("/api/state").then(() => "", (error) => error.message);
+    if (why) { lost = true; bar(why); }
+    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, PATIENCE);
+  };
+}
+
+function showProgress() {
+  const { progress } = studio.state, line = byId("progress");
+  line.hidden = !progress;
+  if (!progress) return;
+  const share = progress.total ? progress.done / progress.total : 0;
+  const meter = el("progress", { max: 1, value: share, aria: { label: progress.what } });
+  fill(line, el("span", {}, `${progress.what} ${progress.total ? `${progress.done.toLocaleString("en")} of ${progress.total.toLocaleString("en")}` : ""}`), meter);
+}
+
+const mounted = new Map();
+let current = null;
+
+async function loadSheet(name) {
+  if (document.querySelector(`link[href="/static/${name}"]`)) return;
+  const link = el("link", { rel: "stylesheet", href: `/static/${name}` });
+  await new Promise((done) => { link.onload = link.onerror = done; document.head.append(link); });
+}
+
+async function mountView(name) {
+  const [{ mount }] = await Promise.all([import(VIEWS[name].module), ...(VIEWS[name].sheets ?? []).map(loadSheet)]);
+  const root = el("section", { class: `view view-${name}`, data: { view: name }, hidden: true });
+  byId("main").append(root);
+  return { root, view: mount(root, studio) };
+}
+
+async function route() {
+  const [said, query] = location.hash.slice(1).split("?");
+  const name = said in VIEWS ? said : "label";
+  if (!mounted.has(name)) mounted.set(name, mountView(name));
+  let next;
+  try {
+    next = await mounted.get(name);
+  } catch (error) {
+    mounted.delete(name);
+    toast(`This view could not be opened: ${error.message}`, "warning");
+    return;
+  }
+  if (location.hash.slice(1).split("?")[0] !== said) return; // somebody went on meanwhile
+  if (current && current !== next) { current.view.hide(); current.root.hidden = true; }
+  current = next;
+  current.root.hidden = false;
+  for (const link of document.querySelectorAll("[data-view][href]")) {
+    if (link.dataset.view === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${studio.state.project.name || "epass"} · ${name}`;
+  current.view.show(Object.fromEntries(new URLSearchParams(query)));
+}
+
+async function start() {
+  byId("theme").addEventListener("click", () => document.dispatchEvent(new Event("choose-theme")));
+  document.addEventListener("theme", () => studio.emit("theme"));
+  byId("help").addEventListener("click", () => studio.emit("help"));
+  document.querySelector("[data-jump]").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
+  studio.on("state", () => { byId("project").textContent = studio.state.project.name; });
+  while (studio.state.n < 0) {
+    try {
+      Object.assign(studio.state, await api.get("/api/state"));
+    } catch (error) {
+      bar(error.message);
+      if (!error.passing) return;
+      await new Promise((done) => setTimeout(done, PATIENCE));
+    }
+  }
+  bar("");
+  studio.emit("state", studio.state);
+  saved(0);
+  showProgress();
+  listen();
+  addEventListener("hashchange", route);
+  await route();
+}
+
+start();
