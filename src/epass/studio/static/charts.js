@@ -62,13 +62,13 @@ export function lineChart({ lines, x, y, as = String, width = 560, height = 230 
 }
 
 // `bins`: as /api/look/calibration has them: on the diagonal confidence and accuracy agree
-export function reliability({ bins, ece, labels }, side = 300) {
+export function reliability({ bins, ece, labels }, noun = "label", side = 300) {
   const full = bins.filter((bin) => bin.count > 0);
-  const box = { left: 46, right: 12, top: 10, bottom: 40 };
+  const box = { left: 46, right: 24, top: 26, bottom: 40 };
   const most = Math.max(1, ...full.map((bin) => bin.count));
   const px = (share) => box.left + share * (side - box.left - box.right);
   const py = (share) => side - box.bottom - share * (side - box.top - box.bottom);
-  const sentence = `Accuracy against confidence over ${count(labels, "label")}: ${full
+  const sentence = `Accuracy against confidence over ${count(labels, noun)}: ${full
     .map((bin) => `${percent(bin.accuracy)} right where it is ${percent(bin.confidence)} sure`)
     .join(", ")}. Expected calibration error ${percent(ece, 1)}.`;
   const chart = frame(side, side, sentence);
@@ -80,7 +80,8 @@ export function reliability({ bins, ece, labels }, side = 300) {
     );
   }
   chart.append(
-    svg("text", { class: "axis", x: px(0.5), y: side - 5, "text-anchor": "middle" }, "confidence"),
+    svg("text", { class: "axis", x: px(0.5), y: side - 5, "text-anchor": "middle" }, "how sure it is"),
+    svg("text", { class: "axis", x: 4, y: 14 }, "how often it is right"),
     svg("line", { class: "even", x1: px(0), x2: px(1), y1: py(0), y2: py(1) }),
   );
   for (const bin of full) {

@@ -3,7 +3,7 @@
 import { reliability } from "./charts.js";
 import { confusionTable } from "./confusion.js";
 import { count, percent } from "./dom.js";
-import { mountMap } from "./mappanel.js";
+import { mountMap, thumb } from "./mappanel.js";
 
 const LISTS = [
   ["mistakes", "Most confident mistakes", "Labeled images that a model which never saw their label got wrong, the surest first."],
@@ -45,7 +45,7 @@ export function mount(root, studio) {
     const head = el("span", { class: "list-head" }, el("strong", {}, title), el("span", { class: "number list-count" }, ids.length.toLocaleString("en")));
     const says = el("span", { class: "faint small" }, ids.length ? sentence : `None: ${sentence[0].toLowerCase()}${sentence.slice(1)}`);
     const few = el("span", { class: "list-images" });
-    few.append(...ids.slice(0, PREVIEW).map((id) => el("img", { src: `/thumb/${id}/160`, alt: "", loading: "lazy" })));
+    few.append(...ids.slice(0, PREVIEW).map((id) => el("img", { src: thumb(studio, id), alt: "", loading: "lazy" })));
     const open = () => studio.openImages({ title, query: { view } });
     const told = { type: "button", class: "look-list", data: { list: view }, disabled: !ids.length, onclick: open };
     item.replaceChildren(el("button", told, head, says, few));

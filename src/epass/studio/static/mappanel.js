@@ -4,7 +4,8 @@
 import { count, percent } from "./dom.js";
 import { EmbeddingMap } from "./map.js";
 
-const AT_ONCE = 400; // answers in one request: the server refuses long ones
+/** The address of a thumbnail, which a browser may keep for as long as the studio runs. */
+export const thumb = (studio, id) => `/thumb/${id}/160?v=${studio.state.project.version ?? ""}`;
 
 export function mountMap(studio) {
   const { el, api, state } = studio;
@@ -21,7 +22,7 @@ export function mountMap(studio) {
   const about = "Map of all images: arrows move, plus and minus zoom, 0 shows all, drag to select";
   const canvas = el("canvas", { class: "map-canvas", tabindex: 0, role: "application", aria: { label: about, describedby: "map-words" } });
   const card = el("div", { class: "map-card", hidden: true });
-  const words = el("p", { id: "map-words", class: "faint small" });
+  const words = el("p", { id: "map-words", class: "unseen" });
   const legend = el("ul", { class: "map-legend" });
   const bar = el("div", { class: "map-bar", hidden: true, role: "region", aria: { label: "Selected images", live: "polite" } });
   const empty = el("p", { class: "empty" });
@@ -30,7 +31,7 @@ export function mountMap(studio) {
   const body = el("div", { class: "map-body" }, stage, side);
   const node = el("section", { class: "look-panel map-panel" }, el("h2", {}, "Map"), empty, body);
 
-  const map = new EmbeddingMap(canvas, { thumb: (id) => `/thumb/${id}/160`, select: choose, hover });
+  const map = new EmbeddingMap(canvas, { thumb: (id) => thumb(studio, id), select: choose, hover });
 
   side.append(
     choice("Color by", [["guess", "guess"], ["label", "label"]], "guess", (value) => {
@@ -38,7 +39,7 @@ export function mountMap(studio) {
       paint();
     }),
     legend,
-    choice("Dragging", [["select", "selects"], ["move", "moves"]], "select", (value) => {
+    choice("Drag to", [["select", "select"], ["move", "move"]], "select", (value) => {
       map.moving = value === "move";
       canvas.classList.toggle("moving", map.moving);
     }),
@@ -48,6 +49,7 @@ export function mountMap(studio) {
       tool("Show all", "", () => map.fit()),
       tool("Select what is in view", "", () => choose(map.inView(), false)),
     ),
+    el("p", { class: "faint small" }, "Alike images lie near each other. Drag around some to label them at once; zoom in to see them."),
     words,
   );
 
@@ -135,7 +137,7 @@ export function mountMap(studio) {
     entries.push([null, byGuess ? "no guess yet" : "no label yet", counts.get(-1) ?? 0]);
     paintLegend(entries);
     const said = entries.filter(([, , many]) => many).map(([, name, many]) => `${many.toLocaleString("en")} ${name}`);
-    words.textContent = `${count(ids.length, "image")} by ${byGuess ? "label, or guess where there is none" : "label"}: ${said.join(", ")}. Near each other means alike.`;
+    words.textContent = `${count(ids.length, "image")} by ${byGuess ? "label, or guess where there is none" : "label"}: ${said.join(", ")}.`;
   }
 
   function paintLegend(entries) {
@@ -164,7 +166,7 @@ export function mountMap(studio) {
     if (id === null) return undefined;
     const name = el("strong", {}, "…");
     const facts = el("span", {});
-    card.replaceChildren(el("img", { src: `/thumb/${id}/160`, alt: "" }), name, facts);
+    card.replaceChildren(el("img", { src: thumb(studio, id), alt: "" }), name, facts);
     place(x, y);
     const { rows } = await api.post("/api/rows", { ids: [id] });
     if (hovered !== id || !rows.length) return undefined;
@@ -232,39 +234,31 @@ export function mountMap(studio) {
       return;
     }
     for (const button of bar.querySelectorAll("button")) button.disabled = true;
-    let steps = 0;
-    let done = 0;
+    const changes = chosen.map((id) => ({
+      id, label: classId, mark: null, seen: { label: labels.get(id) ?? null, mark: marks.get(id) ?? null },
+    }));
     try {
-      for (let k = 0; k < chosen.length; k += AT_ONCE, steps++) {
-        const part = chosen.slice(k, k + AT_ONCE);
-        const changes = part.map((id) => ({
-          id, label: classId, mark: null, seen: { label: labels.get(id) ?? null, mark: marks.get(id) ?? null },
-        }));
-        const answer = await api.post("/api/answers", { tab: studio.tab, changes });
-        take(answer.rows ?? part.map((id) => ({ id, label: classId, mark: null })));
-        done += part.length;
-      }
+      await api.post("/api/answers", { tab: studio.tab, changes });
     } catch (error) {
       take(error.body?.rows ?? []);
       studio.toast(error.message, "warning");
-      if (!done) {
-        paint();
-        offer();
-        return;
-      }
+      paint();
+      offer();
+      return;
     }
+    take(chosen.map((id) => ({ id, label: classId, mark: null })));
     choose([], false);
     paint();
-    const undo = tool("Undo", "", () => takeBack(steps));
-    bar.replaceChildren(el("span", {}, `${count(done, "image")} labeled as ${studio.className(classId)}.`), undo,
+    const undo = tool("Undo", "", takeBack);
+    bar.replaceChildren(el("span", {}, `${count(chosen.length, "image")} labeled as ${studio.className(classId)}.`), undo,
       tool("Done", "", () => choose([], false)));
     bar.hidden = false;
     undo.focus();
   }
 
-  async function takeBack(steps) {
+  async function takeBack() {
     try {
-      for (let k = 0; k < steps; k++) await api.post("/api/undo", { tab: studio.tab });
+      await api.post("/api/undo", { tab: studio.tab });
       choose([], false);
     } catch (error) {
       studio.toast(error.message, "warning");
