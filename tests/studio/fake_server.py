@@ -67,7 +67,7 @@ class FakeStudio:
     def state(self) -> dict[str, Any]:
         held = list(self.marks.values())
         return {
-            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos"}, "n": self.n,
+            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos", "version": "1"}, "n": self.n,
             "classes": self.counted(), "marks": {mark: held.count(mark) for mark in MARKS},
             "labeled": len(self.labels), "keys": self.keys, "model": self.model, "progress": None,
         }  # fmt: skip

@@ -31,11 +31,12 @@ const studio = {
   },
   toast,
   openImages({ title, query, ids }) {
-    studio.chosen = ids ? { title, ids: [...ids] } : { title, query };
-    studio.go("label", ids ? { view: "chosen" } : { ...query, title });
+    if (ids) studio.chosen = { title, ids: [...ids] };
+    studio.go("label", { ...(ids ? { view: "chosen" } : query), title, k: Date.now(), mode: "grid" });
   },
   className: (id) => studio.state.classes.find((each) => each.id === id)?.name ?? "",
   classColor: (id) => getComputedStyle(document.documentElement).getPropertyValue(`--c${((id % 10) + 10) % 10}`).trim(),
+  picture: (id, side) => `${side ? `/thumb/${id}/${side}` : `/image/${id}`}?v=${studio.state.project.version ?? 0}`,
   bar,
   saved,
   refresh,
@@ -100,7 +101,7 @@ function listen() {
     studio.emit(event, value);
   });
   take("labels", (value) => { studio.state.n = Math.max(studio.state.n, value.n); refresh(); });
-  take("classes", (value) => { studio.state.classes = value.classes; studio.emit("state", studio.state); });
+  take("classes", (value) => { Object.assign(studio.state, { classes: value.classes, keys: value.keys ?? studio.state.keys }); studio.emit("state", studio.state); });
   take("model", (value) => { studio.state.model = value; });
   take("progress", (value) => { studio.state.progress = value.done === true ? null : value; showProgress(); });
   take("job", () => {});
