@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -30,6 +31,7 @@ class FakeLook(FakeStudio):
         self.jobs: dict[str, dict[str, Any]] = {}
         self.runs = {"photos-simmatch-0": self.run("photos-simmatch-0", 1), "photos-fixmatch-0": self.run("photos-fixmatch-0", 2)}
         self.forms = FORMS
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def job(self, do: str, said: dict[str, Any], state: str = "running") -> dict[str, Any]:
         """A job as the server tells of it; all pages are told, too."""
@@ -67,10 +69,15 @@ class FakeLook(FakeStudio):
         verdict = f"On this one seed {sides[0]['title']} is better than {sides[1]['title']}: 2.50 points less."
         return {"runs": sides, "verdict": verdict, "images": 40, "differ": differ}
 
+    def publish_soon(self, event: str, value: Any) -> None:
+        """Publish from another thread than the server's."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.publish, event, value)
+
     def _write(self, path: str, said: dict[str, str], content: bytes) -> Response:
         if not path.startswith("/api/jobs"):
             return super()._write(path, said, content)
-        body = json.loads(content)
+        body, self.loop = json.loads(content), asyncio.get_running_loop()
         self.asked.append((path, body))
         if path == "/api/jobs" and body["plan"]:
             facts = {"method": "SimMatch with 3 projectors", "labels": "60 of 240 images", "steps": "400, about 40 s on this machine"}

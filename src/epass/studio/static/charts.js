@@ -10,14 +10,15 @@ export function ticks(low, high, most = 5) {
   const span = high - low || 1;
   const rough = span / most;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(Number((k * step).toPrecision(12)));
   return found;
 }
 
 // `lines`: [{name, points: [[x, y], ...]}], at most four; `as(value)` writes a value on the y axis
-export function lineChart({ lines, x, y, as = String, width = 560, height = 230 }) {
+export function lineChart({ lines, x, y, as = String, height = 230 }) {
+  const width = window.innerWidth < 720 ? 350 : 560; // letters keep their size on a phone
   const drawn = lines.filter((line) => line.points.length);
   const all = drawn.flatMap((line) => line.points);
   const box = { left: 52, right: 14, top: drawn.length > 1 ? 28 : 12, bottom: 38 };

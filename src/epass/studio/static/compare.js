@@ -51,7 +51,7 @@ function curves(one, other) {
   return el("figure", {}, lineChart({ lines: drawn, x: "step", y: "test error", as: (share) => percent(share) }));
 }
 
-function differing(studio, { differ, images }) {
+function differing(studio, { differ, images, runs }) {
   const [one, other] = [0, 1].map((side) => differ.filter(({ truth, guesses }) => guesses[side] === truth));
   const neither = differ.filter(({ truth, guesses }) => !guesses.includes(truth));
   if (!differ.length) return el("p", { class: "empty" }, images ? `None: both answer alike on all ${count(images, "test image")}.` : "No image was tested by both.");
@@ -65,10 +65,10 @@ function differing(studio, { differ, images }) {
   const rows = differ.slice(0, PREVIEW).map(({ id, name, truth, guesses, confidences }) => el("tr", {},
     el("td", {}, id === null ? null : el("img", { class: "tiny", src: thumb(studio, id), alt: "", loading: "lazy" })), el("th", { scope: "row" }, name), el("td", {}, truth),
     guesses.map((guess, side) => el("td", { class: guess === truth ? "good" : "bad" }, `${guess === truth ? "✓" : "✗"} ${guess}, ${percent(confidences[side])} sure`))));
-  const heads = ["", "Image", "Class", "First run", "Second run"];
-  return el("div", {},
+  const heads = ["", "Image", "Class", ...runs.map((run) => run.name)];
+  return el("div", { class: "differing" },
     el("p", {}, `${count(differ.length, "image")} of ${images.toLocaleString("en")} that both were tested on.`),
-    el("ul", { class: "look-lists" }, group("Only the first is right", one), group("Only the second is right", other), group("Both wrong, differently", neither)),
+    el("ul", { class: "look-lists" }, group(`Only ${runs[0].name} is right`, one), group(`Only ${runs[1].name} is right`, other), group("Both wrong, differently", neither)),
     el("div", { class: "table-box" }, el("table", { class: "plain" },
       el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows))));
 }

@@ -16,7 +16,7 @@ export function buildForm(form, { start, plan }) {
     el("details", { class: "panel", open: k === 0 }, el("summary", {}, title), el("div", { class: "fields" }, nodes)));
   const planned = el("div", { class: "planned", aria: { live: "polite" } });
   const buttons = el("div", { class: "actions" });
-  const node = el("form", { class: "job-form", novalidate: true, aria: { label: form.title } }, el("p", { class: "faint" }, form.help), groups, planned, buttons);
+  const node = el("form", { class: "job-form", novalidate: true, aria: { label: form.title } }, el("p", { class: "faint" }, form.help.split("\n\n")[0]), groups, planned, buttons);
 
   async function attempt(doIt) {
     const wrong = [...node.querySelectorAll("input")].find((input) => !input.checkValidity());
@@ -54,19 +54,21 @@ export function buildForm(form, { start, plan }) {
 function makeField(field, of) {
   const id = `field-${of}-${field.name}`;
   const usual = field.usual || String(field.default ?? "");
-  const about = field.help ? el("small", { id: `${id}-help`, class: "faint" }, field.help) : null;
+  const long = usual.length > 20 ? ` As usual: ${usual}.` : ""; // more than a field can show
+  const about = field.help || long ? el("small", { id: `${id}-help`, class: "faint" }, field.help, long) : null;
   const shared = { id, name: field.name, aria: about ? { describedby: `${id}-help` } : {} };
-  const title = field.flag ? field.flag.replace(/^-+/, "").replaceAll("-", " ") : field.name.replaceAll("_", " ");
+  const name = field.flag ? field.flag.replace(/^-+/, "").replaceAll("-", " ") : field.name.replaceAll("_", " ");
+  const title = name[0].toUpperCase() + name.slice(1);
   if (field.kind === "bool") {
     const input = el("input", { ...shared, type: "checkbox", checked: field.default });
     const node = el("div", { class: "field check" }, el("label", { for: id }, input, el("span", {}, title)), about);
     return { node, read: () => (input.checked === field.default ? undefined : input.checked) };
   }
   const [input, read] = {
-    choice: () => select(shared, usual, field),
+    choice: () => select(shared, long ? "" : usual, field),
     int: () => number(shared, usual, field.least),
     list: () => (field.choices ? several(shared, field.choices) : lines(shared, usual)),
-    text: () => text(shared, usual, field.choices),
+    text: () => text(shared, long ? "" : usual, field.choices),
   }[field.kind]();
   return { node: el("div", { class: "field" }, el("label", { for: id }, title), input, about), read };
 }

@@ -1,9 +1,15 @@
 // Jobs: what was started from this page. Each runs in a process of its own, and goes on when the page is closed.
 
+import { lineChart } from "./charts.js";
 import { count, el, percent } from "./dom.js";
 import { showEvents } from "./forms.js";
 
 const WORDS = { stopping: "stopping", refused: "not possible", unfinished: "not finished" };
+export const TITLES = {
+  train: "Train", compare: "Compare methods", pretrain: "Learn from images alone", calibrate: "Calibrate", evaluate: "Test",
+  predict: "Name all images", export: "Export", report: "Write a report",
+};
+const HEIGHT = 150; // of the curve of a job
 const OPENED = new Set(); // jobs whose words are open, for cards are made anew at every step
 
 export const isRunning = (job) => job.state === "running" || job.state === "stopping";
@@ -51,7 +57,13 @@ export function fileLinks(job) {
 /** All jobs, kept fresh by the server's news; `changed()` is called after each. */
 export function followJobs(studio, changed) {
   const jobs = new Map();
-  const take = (job) => jobs.set(job.id, job);
+  const take = (job) => {
+    const { step, values, what } = job.progress ?? {};
+    const curve = jobs.get(job.id)?.curve ?? { name: "test_error" in (values ?? {}) ? "test_error" : "loss", points: [] };
+    const value = what === "step" ? values?.[curve.name] : undefined;
+    if (typeof value === "number" && !(curve.points.at(-1)?.[0] >= step)) curve.points.push([step, value]);
+    jobs.set(job.id, { ...job, curve });
+  };
   studio.on("job", (job) => {
     take(job);
     changed(job);
@@ -59,7 +71,7 @@ export function followJobs(studio, changed) {
   return {
     async read() {
       const found = await studio.api.get("/api/jobs");
-      jobs.clear();
+      for (const id of jobs.keys()) if (!found.some((job) => job.id === id)) jobs.delete(id);
       found.forEach(take);
     },
     /** the newest first */
@@ -78,8 +90,15 @@ async function control(studio, job, what, button) {
   }
 }
 
+/** What a job reported while this page was open. */
+function curveOf({ name, points }) {
+  if (points.length < 2) return null;
+  const words = name.replaceAll("_", " ");
+  return el("figure", { class: "job-curve" }, lineChart({ lines: [{ name: words, points }], x: `step · ${words}`, y: words, as: (number) => spoken(name, number), height: HEIGHT }));
+}
+
 /** A job with its buttons, and what it said. */
-export function jobCard(studio, job, title = job.run ?? job.do) {
+export function jobCard(studio, job) {
   const button = (text, what, disabled = false) =>
     el("button", { type: "button", disabled, onclick: (event) => control(studio, job, what, event.currentTarget) }, text);
   const bad = job.state === "failed" || job.state === "refused";
@@ -87,8 +106,10 @@ export function jobCard(studio, job, title = job.run ?? job.do) {
     showEvents(job.events), job.command ? el("p", { class: "small faint" }, "The same in a terminal: ", el("code", {}, job.command)) : null);
   words.addEventListener("toggle", () => (words.open ? OPENED.add(job.id) : OPENED.delete(job.id)));
   return el("article", { class: "card job", data: { job: job.id, state: job.state } },
-    el("header", {}, el("h3", {}, title), status(job.state), el("span", { class: "small faint" }, `${job.do}, ${when(job.started)}`)),
+    el("header", {}, el("h3", {}, job.run ?? TITLES[job.do]), status(job.state),
+      el("span", { class: "small faint" }, [job.run ? TITLES[job.do] : "", when(job.started)].filter(Boolean).join(", "))),
     isRunning(job) ? progressBar(job.progress) : null,
+    isRunning(job) ? curveOf(job.curve) : null,
     job.sentence ? el("p", { class: bad ? "bad" : "" }, job.sentence[0].toUpperCase() + job.sentence.slice(1)) : null,
     fileLinks(job),
     words,

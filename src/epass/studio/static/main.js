@@ -190,6 +190,9 @@ async function start() {
   saved(0);
   showProgress();
   listen();
+  // a browser may keep a page that was left, and lends each address six connections in all
+  addEventListener("pagehide", () => stream.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) { lost = true; listen(); } });
   addEventListener("hashchange", route);
   await route();
 }

@@ -190,7 +190,7 @@ export function mountMap(studio) {
   // the selection
 
   function choose(chosen, add) {
-    selection = new Set(add ? [...selection, ...chosen] : chosen);
+    selection = new Set([...(add ? selection : []), ...chosen].sort((a, b) => a - b));
     map.setSelection(selection);
     if (selection.size) offer();
     else bar.hidden = true;

@@ -3,15 +3,11 @@
 import { paintPair } from "./compare.js";
 import { count, el, fill } from "./dom.js";
 import { buildForm, showEvents } from "./forms.js";
-import { followJobs, isRunning, jobCard, spoken, status, when } from "./jobs.js";
+import { TITLES, followJobs, isRunning, jobCard, spoken, status, when } from "./jobs.js";
 import { paintRun } from "./run.js";
 
 const POLL = 2000; // ms: runs of a terminal tell nobody
 const SHOWN = 6; // jobs that are over
-const TITLES = {
-  train: "Train", compare: "Compare methods", pretrain: "Learn from images alone", calibrate: "Calibrate", evaluate: "Test",
-  predict: "Name all images", export: "Export", report: "Write a report",
-};
 
 export function mount(root, studio) {
   const { api } = studio;
