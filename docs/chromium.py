@@ -107,9 +107,13 @@ class Chromium:
         self.events.clear()
         answer = self.call(method, **parameters)
         if method == "Page.navigate" and "loaderId" not in answer:  # only the part behind # is new
+            self._wait_event("Page.navigatedWithinDocument")
             self.call("Page.reload")
-        if not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self._wait(lambda received: received.get("method") == "Page.loadEventFired")
+        self._wait_event("Page.loadEventFired")
+
+    def _wait_event(self, name: str) -> None:
+        if not any(event["method"] == name for event in self.events):
+            self._wait(lambda received: received.get("method") == name)
 
     def evaluate(self, script: str) -> Any:
         """The value of a JavaScript expression in the page."""

@@ -50,6 +50,7 @@ class FakeStudio:
         self.answers: list[dict[str, Any]] = []  # every change that was written, in order
         self.listeners: list[asyncio.Queue[str]] = []
         self.teach_from = 12
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     # what it knows
     def row(self, i: int) -> dict[str, Any]:
@@ -206,6 +207,7 @@ class FakeStudio:
 
     def app(self, *folders: Path) -> Starlette:
         async def serve(request: Request) -> Response:
+            self.loop = asyncio.get_running_loop()
             if self.gone:
                 return Response(status_code=503)
             response = await self._serve(request, folders)

@@ -78,5 +78,11 @@ export function makeClasses(studio, writer, { assign, done }) {
   studio.on("state", draw);
   studio.on("theme", draw);
   draw();
-  return { element, focus: () => field.focus() };
+  /** Show which class an answer went to: the image itself is gone by then. */
+  function flash(id) {
+    for (const line of list.children) line.classList.remove("flash");
+    list.querySelector(`[data-label="${id}"]`)?.parentElement.classList.add("flash");
+  }
+
+  return { element, flash, focus: () => field.focus() };
 }

@@ -144,12 +144,13 @@ export function makeGrid(studio, rows, { open, changed }) {
   }
 
   // the pointer: a click chooses, a drag draws a band around what it chooses
-  let drag = null;
+  let drag = null, banded = false; // banded: the click that ends a band chooses nothing
   const spot = (event) => {
     const box = space.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
   element.addEventListener("pointerdown", (event) => {
+    banded = false;
     if (event.button !== 0 || event.pointerType === "touch") return;
     element.focus({ preventScroll: true });
     const keep = event.ctrlKey || event.metaKey || event.shiftKey;
@@ -167,11 +168,11 @@ export function makeGrid(studio, rows, { open, changed }) {
     drawBand(from, to);
     select(new Set([...drag.base, ...inside(from, to)]));
   });
-  const release = () => { band.hidden = true; setTimeout(() => { drag = null; }); };
+  const release = () => { band.hidden = true; banded = Boolean(drag?.moved); drag = null; };
   element.addEventListener("pointerup", release);
   element.addEventListener("pointercancel", release);
   element.addEventListener("click", (event) => {
-    if (drag?.moved) return;
+    if (banded) return;
     const tile = event.target.closest(".tile");
     if (tile) click(Number(tile.dataset.at), event);
     else if (selected.size) select(new Set());

@@ -34,6 +34,7 @@ export function mount(root, studio) {
   let filter = null, ids = [], at = 0, seen = 0, mode = kept("mode") ?? "single", visible = false, work = Promise.resolve();
 
   size.addEventListener("input", () => { grid.setSize(Number(size.value)); keep("size", size.value); });
+  size.addEventListener("pointerup", focusImages);
   grid.setSize(Number(size.value));
 
   // ---- the list
@@ -78,7 +79,7 @@ export function mount(root, studio) {
       fresh = (await studio.api.get("/api/ids?view=suggested")).ids;
     } catch { return; }
     if (filter !== asked) return;
-    const fixed = ids.slice(0, mode === "grid" ? Math.max(seen + 1, grid.seen) : seen + 1);
+    const fixed = ids.slice(0, mode === "grid" ? Math.max(seen + 1, grid.seen) : seen + 2); // the next one is loaded already
     ids = [...fixed, ...without(fresh, fixed)];
     grid.setList(ids, { same: true });
     draw();
@@ -86,7 +87,7 @@ export function mount(root, studio) {
 
   function draw() {
     filters.show(filter ?? filterOf({}), ids.length);
-    fill(switcher, el("span", { aria: { hidden: "true" } }, mode === "grid" ? "▢" : "▦"), mode === "grid" ? "Single" : "Grid");
+    fill(switcher, el("span", { aria: { hidden: "true" } }, mode === "grid" ? "▢" : "▦"), el("span", { class: "switch-word" }, mode === "grid" ? "Single" : "Grid"));
     size.hidden = mode !== "grid";
     const over = at >= ids.length;
     single.element.hidden = mode !== "single" || over || firstRun();
@@ -94,6 +95,10 @@ export function mount(root, studio) {
     empty.hidden = !single.element.hidden || !grid.element.hidden;
     if (!empty.hidden) fill(empty, firstRun() ? welcome() : nothingLeft());
     if (!single.element.hidden) single.show(ids, at);
+    tellSelection();
+  }
+
+  function tellSelection() {
     const number = mode === "grid" ? grid.selected.length : 0;
     chosen.textContent = number ? `${count(number, "image")} selected: press the key of a class, or Esc` : "";
   }
@@ -131,7 +136,7 @@ export function mount(root, studio) {
   function gridChanged() {
     if (mode !== "grid") return;
     if (ids.length) at = grid.active;
-    draw();
+    tellSelection();
     keepPlace();
   }
 
@@ -191,6 +196,7 @@ export function mount(root, studio) {
     const many = mode === "grid" && grid.selected.length > 0;
     const done = await writer.answer(those.map(make));
     if (many && done) grid.clear();
+    if (done) classes.flash(make(those[0]).label);
     if (!done || stay || many) { draw(); return; }
     goTo(mode === "grid" ? Math.min(at + 1, ids.length - 1) : at + 1);
   }
@@ -217,7 +223,7 @@ export function mount(root, studio) {
   // ---- keys
   const MOVES = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1], PageDown: [0, 4], PageUp: [0, -4] };
   addEventListener("keydown", (event) => {
-    const target = event.target, inField = target.matches?.("input:not([type=range]), textarea, select, [contenteditable]");
+    const target = event.target, inField = target.matches?.("input, textarea, select");
     if (!visible || event.defaultPrevented || inField || document.querySelector("dialog[open]")) return;
     const button = target.closest?.("button, a");
     if (button && (event.key === "Enter" || event.key === " ")) return; // the button's own
@@ -235,7 +241,8 @@ export function mount(root, studio) {
     else if (!event.repeat || ["next", "previous"].includes(wish.action)) queue(wish); // a key held down answers once
   });
 
-  images.addEventListener("click", (event) => { if (mode === "single" && !event.target.closest("button")) focusImages(); });
+  // a button that was clicked must not take the next Enter for itself; one that was reached by keyboard may
+  root.addEventListener("click", (event) => { if (event.detail > 0 && event.target.closest("button") && !document.querySelector("dialog[open]") && !event.target.closest("form, .welcome, .search-opener")) focusImages(); });
   studio.on("help", () => showKeys(studio, writer));
   studio.on("model", renewTail);
   studio.on("reconnect", renewTail);
@@ -262,7 +269,7 @@ export function mount(root, studio) {
       else if (!bare && key(next) !== key(filter)) await load(next);
       else draw();
       if (firstRun()) classes.focus();
-      else focusImages();
+      else if (!document.activeElement?.matches("input, select")) focusImages();
       keepPlace();
     },
     hide() { visible = false; },

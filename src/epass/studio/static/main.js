@@ -113,12 +113,20 @@ function listen() {
     await refresh(0);
     studio.emit("reconnect");
   };
+  const mine = stream;
   stream.onerror = async () => {
-    if (lost && stream.readyState !== EventSource.CLOSED) return;
+    lost = true;
     const why = await api.get("/api/state").then(() => "", (error) => error.message);
-    if (why) { lost = true; bar(why); }
+    if (stream !== mine) return;
+    if (why) bar(why);
     if (stream.readyState === EventSource.CLOSED) setTimeout(listen, PATIENCE);
   };
+}
+
+/** A browser has few connections to one server: a tab that nobody sees gives its own back, and catches up later. */
+function listenWhileSeen() {
+  if (document.hidden) { stream.close(); lost = true; }
+  else listen();
 }
 
 function showProgress() {
@@ -190,9 +198,7 @@ async function start() {
   saved(0);
   showProgress();
   listen();
-  // a browser may keep a page that was left, and lends each address six connections in all
-  addEventListener("pagehide", () => stream.close());
-  addEventListener("pageshow", (event) => { if (event.persisted) { lost = true; listen(); } });
+  document.addEventListener("visibilitychange", listenWhileSeen);
   addEventListener("hashchange", route);
   await route();
 }

@@ -32,9 +32,9 @@ export function makeRows(studio) {
     for (let from = 0; from < ids.length; from += BATCH) await fetchRows(ids.slice(from, from + BATCH));
   }
 
-  /** Everything about these images; resolves when it is there. */
+  /** Resolves when something is known about each; what the page shows already stays as it is. */
   async function need(ids) {
-    const missing = ids.filter((id) => !known.has(id) || stale.has(id));
+    const missing = ids.filter((id) => !known.has(id));
     for (let from = 0; from < missing.length; from += BATCH) await fetchRows(missing.slice(from, from + BATCH));
   }
 

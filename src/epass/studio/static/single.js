@@ -14,27 +14,28 @@ export function makeSingle(studio, rows, { act, key }) {
   const tools = el("div", { class: "single-tools" });
   const element = el("div", { class: "single" },
     stage, el("div", { class: "single-line" }, name, why, place), el("div", { class: "single-line" }, now, tools));
-  const loaded = new Map(); // id -> <img>
+  const loaded = new Map(); // id -> a frame with its <img>
   let shown = null, offered = null;
 
   function load(id) {
     if (loaded.has(id)) return loaded.get(id);
     const image = el("img", { alt: "", decoding: "async", draggable: "false" });
-    image.onerror = () => image.classList.add("broken");
+    const frame = el("div", {}, image);
+    image.onerror = () => { if (loaded.get(id) === frame) fill(frame, el("p", { class: "faint" }, "This file cannot be read as an image.")); };
     image.src = studio.picture(id);
-    loaded.set(id, image);
-    return image;
+    loaded.set(id, frame);
+    return frame;
   }
 
   /** Show an image, and load those that come next; the others are let go. */
   function show(ids, at) {
     const id = ids[at];
     const near = new Set(ids.slice(Math.max(0, at - 1), at + AHEAD + 1));
-    for (const [each, image] of loaded) if (!near.has(each)) { image.removeAttribute("src"); loaded.delete(each); }
+    for (const [each, frame] of loaded) if (!near.has(each)) { loaded.delete(each); frame.querySelector("img")?.removeAttribute("src"); }
     if (shown !== id) offered = null;
     shown = id;
-    const image = load(id);
-    if (stage.firstChild !== image) fill(stage, image);
+    const frame = load(id);
+    if (stage.firstChild !== frame) fill(stage, frame);
     for (const each of near) { load(each); rows.get(each); }
     place.textContent = `${(at + 1).toLocaleString("en")} of ${ids.length.toLocaleString("en")}`;
     describe();
@@ -45,8 +46,7 @@ export function makeSingle(studio, rows, { act, key }) {
     if (shown === null) return;
     const row = rows.get(shown);
     if (!row) { fill(now); name.textContent = ""; return; }
-    const image = loaded.get(shown);
-    image.alt = row.name;
+    loaded.get(shown).querySelector("img")?.setAttribute("alt", row.name);
     name.textContent = row.name;
     why.textContent = row.label === null && !row.mark ? row.why ?? "" : "";
     if (offered === null && row.guess !== null && studio.className(row.guess)) offered = { label: row.guess, confidence: row.confidence };
@@ -68,7 +68,11 @@ export function makeSingle(studio, rows, { act, key }) {
       el("kbd", {}, keyName(key("accept"))), words);
   }
 
+  let drawnKeys = "";
   function drawTools() {
+    const keys = JSON.stringify(studio.state.keys);
+    if (keys === drawnKeys) return;
+    drawnKeys = keys;
     const tool = (action, words) =>
       el("button", { type: "button", title: words, onclick: () => act(action), data: { action } }, el("kbd", {}, keyName(key(action))), el("span", {}, words));
     fill(tools, tool("previous", "Back"), tool("skip", "Skip"), tool("unsure", "Unsure"), tool("none", "None of these"),

@@ -1,0 +1,345 @@
+"""The label view in a real browser, before a stand-in for the server. Skipped where there is no Chromium."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
+sys.path.append(str(Path(__file__).parent))
+from chromium import Chromium, find_chromium
+from fake_server import STATIC, FakeStudio, start
+
+PROGRAM = find_chromium()
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
+]
+HOSTILE = "<script>document.title='owned'</script><b>sea</b>"
+KINDS = ("forest", HOSTILE, "street")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Chromium(PROGRAM) as running:
+        yield running
+
+
+@pytest.fixture
+def serve():
+    """A function that serves so many images with the first so many classes; the stand-in and its address."""
+    servers = []
+
+    def begin(images=60, classes=3):
+        names = [f"<i>photo</i> {i}.jpg" for i in range(images)]
+        fake = FakeStudio(names, [KINDS[i % 3] for i in range(images)])
+        fake.classes = [{"id": i, "name": KINDS[i], "key": "123"[i]} for i in range(classes)]
+        server, url = start(fake, STATIC)
+        servers.append(server)
+        return fake, url
+
+    yield begin
+    for server in servers:
+        server.should_exit = True
+
+
+@pytest.fixture
+def studio(serve, browser):
+    """A page with three classes, with an image in sight."""
+    fake, url = serve()
+    browser.open(url, width=1200, height=760)
+    browser.wait_for("document.querySelector('.single-name')?.textContent")
+    return fake
+
+
+def wait_until(true):
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def shown(browser):
+    """The number of the image in sight."""
+    source = browser.evaluate("document.querySelector('.stage img')?.getAttribute('src') ?? ''")
+    return int(source.split("/")[2].split("?")[0]) if source else None
+
+
+def box(browser, selector):
+    return browser.evaluate(
+        f"(() => {{ const b = document.querySelector({selector!r}).getBoundingClientRect();"
+        " return {x: b.x + b.width / 2, y: b.y + b.height / 2, left: b.left, top: b.top, right: b.right, bottom: b.bottom}; })()"
+    )
+
+
+def click(browser, selector, *modifiers):
+    spot = box(browser, selector)
+    browser.click(spot["x"], spot["y"], *modifiers)
+
+
+def open_grid(browser):
+    browser.press("g")
+    browser.wait_for("document.querySelectorAll('.tile img.there').length >= 8")
+
+
+def test_first_visit_names_classes_and_labels_by_number(browser, serve):
+    fake, url = serve(classes=0)
+    browser.open(url)
+    browser.wait_for("document.activeElement.matches('.class-add input')")
+    assert "Type the name of the first class" in browser.evaluate("document.querySelector('.welcome').innerText")
+    for number, name in enumerate(("forest", HOSTILE), start=1):
+        browser.write(name)
+        browser.press("Enter")
+        browser.wait_for(f"document.querySelectorAll('.classes li').length === {number}")
+    browser.press("Enter")
+    order = fake.ids("suggested", {})
+    browser.press("2")
+    wait_until(lambda: fake.labels == {order[0]: fake.classes[1]["id"]})
+    browser.wait_for("document.querySelectorAll('.class-count')[1].textContent === '1'")
+    # names are text wherever they come from
+    assert browser.evaluate("document.querySelectorAll('.class-name')[1].textContent") == HOSTILE
+    assert browser.evaluate("document.querySelector('.single-name').textContent").startswith("<i>photo</i>")
+    assert browser.evaluate("document.querySelector('.classes b, .single-name i, main script')") is None
+    assert browser.evaluate("document.title") != "owned"
+    assert browser.complaints() == []
+
+
+def test_the_policy_of_the_page_is_active(browser, studio):
+    browser.evaluate("(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); })()")
+    assert browser.evaluate("window.ran ?? null") is None
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_no_key_is_lost_and_each_finds_its_image(browser, studio, pause):
+    studio.wait = 0.02  # so that a key is pressed while the answer before it is being written
+    order, said = studio.ids("suggested", {})[:20], "12313231221331213221"
+    for key in said:
+        browser.press(key)
+        time.sleep(pause)
+    wait_until(lambda: len(studio.answers) == 20)
+    assert [(each["id"], each["label"]) for each in studio.answers] == [
+        (number, int(key) - 1) for number, key in zip(order, said, strict=True)
+    ]
+    browser.wait_for("document.getElementById('saved').textContent === 'saved'")
+
+
+def test_the_next_image_waits_until_the_answer_is_written(browser, studio):
+    studio.wait = 0.3
+    before = shown(browser)
+    browser.press("1")
+    assert shown(browser) == before
+    assert browser.evaluate("document.getElementById('saved').textContent") == "saving 1 answer"
+    wait_until(lambda: shown(browser) != before)
+    assert studio.labels == {before: 0}
+
+
+def test_marks_clear_and_undo(browser, studio):
+    order = studio.ids("suggested", {})
+    for key in ("1", "s", "x", "n"):
+        browser.press(key)
+    wait_until(lambda: len(studio.answers) == 4)
+    assert studio.labels == {order[0]: 0}
+    assert studio.marks == {order[1]: "skip", order[2]: "unsure", order[3]: "none"}
+    browser.press("u")
+    browser.press("z", "Control")
+    wait_until(lambda: studio.marks == {order[1]: "skip"})
+    wait_until(lambda: shown(browser) == order[2])  # what was taken back is asked again
+    browser.press("ArrowLeft")
+    browser.press("Backspace")
+    wait_until(lambda: studio.marks == {})
+    assert shown(browser) == order[1]
+    browser.press("2")
+    browser.press("2")
+    wait_until(lambda: studio.labels == {order[0]: 0, order[1]: 1, order[2]: 1})
+
+
+def test_enter_accepts_the_guess_that_was_shown_even_if_the_model_thinks_again(browser, studio):
+    studio.teach_from = 4
+    for key in "1231":
+        browser.press(key)
+    chip = "document.querySelector('.chip')?.innerText"
+    words = browser.wait_for(chip)
+    now, guess = shown(browser), studio.guesses[shown(browser)]
+    assert f"{guess[1]:.0%}".replace("%", " %") in words
+    for i in studio.guesses:
+        studio.guesses[i] = ((guess[0] + 1) % 3, 0.51)
+    server_loop = studio.loop
+    server_loop.call_soon_threadsafe(studio.publish, "model", studio.model)
+    browser.evaluate("new Promise((done) => setTimeout(done, 200))")
+    assert browser.evaluate(chip) == words
+    browser.press("Enter")
+    wait_until(lambda: studio.labels.get(now) == guess[0])
+    assert "4 labels" in browser.evaluate("document.querySelector('.model').innerText")
+
+
+def test_new_suggestions_replace_only_what_nobody_has_seen(browser, studio):
+    studio.teach_from = 3
+    order = studio.ids("suggested", {})
+    for key in "123":
+        browser.press(key)
+    browser.wait_for("document.querySelector('.score')?.innerText")
+    wait_until(lambda: shown(browser) == order[3])
+    fresh = [i for i in studio.ids("suggested", {}) if i not in order[:5]]
+    for _ in range(3):
+        browser.press("ArrowRight")
+    wait_until(lambda: shown(browser) == fresh[1])
+
+
+def test_selecting_many_and_assigning_them_at_once(browser, studio):
+    open_grid(browser)
+    order = studio.ids("suggested", {})
+    click(browser, "#tile-1")
+    click(browser, "#tile-3", "Shift")
+    click(browser, "#tile-5", "Control")
+    assert "4 images selected" in browser.evaluate("document.querySelector('.chosen').innerText")
+    browser.press("2")
+    wait_until(lambda: studio.labels == dict.fromkeys([order[1], order[2], order[3], order[5]], 1))
+    assert browser.wait_for("document.querySelector('#tile-1 .tile-caption b')?.textContent") == HOSTILE
+    # a band around tiles, then the keyboard alone
+    first, last = box(browser, "#tile-0"), box(browser, "#tile-1")
+    browser.drag([(first["left"] + 8, first["bottom"] + 4), (first["x"], first["y"]), (last["x"], last["y"])])
+    assert browser.evaluate("[...document.querySelectorAll('.tile.selected')].map((t) => t.id)") == ["tile-0", "tile-1"]
+    browser.press("3")
+    wait_until(lambda: studio.labels.get(order[0]) == 2 and studio.labels[order[1]] == 2)
+    click(browser, "#tile-7")
+    browser.press("Escape")
+    browser.press(" ")
+    browser.press("ArrowRight", "Shift")
+    browser.press("1")
+    wait_until(lambda: studio.labels.get(order[7]) == 0 and studio.labels.get(order[8]) == 0)
+
+
+def test_a_grid_of_100_000_images_holds_only_those_in_sight(browser, serve):
+    fake, url = serve(images=100_000)
+    browser.open(f"{url}#label?view=all&mode=grid", width=1200, height=760)
+    browser.wait_for("document.querySelectorAll('.tile img.there').length >= 8")
+    browser.evaluate("document.querySelector('.grid').scrollTop = 1e9")
+    browser.wait_for("document.querySelector('#tile-99999 img.there') !== null")
+    assert browser.evaluate("document.querySelectorAll('.tile').length") < 100
+    assert browser.evaluate("document.querySelector('#tile-99999').getAttribute('aria-label')").startswith("<i>photo</i> 99999")
+
+
+def test_classes_are_renamed_and_merged_and_labels_follow(browser, studio):
+    for key in "123":
+        browser.press(key)
+    wait_until(lambda: len(studio.labels) == 3)
+    click(browser, "[data-edit='0']")
+    browser.write("wood")
+    browser.press("Enter")
+    browser.wait_for("document.querySelector('.class-name').textContent === 'wood' && !document.querySelector('dialog')")
+    click(browser, "[data-edit='2']")
+    browser.evaluate("(() => { const s = document.querySelector('dialog select'); s.value = '0'; s.dispatchEvent(new Event('change')); })()")
+    click(browser, "dialog .edit > .row:nth-of-type(2) button")
+    browser.wait_for("document.querySelectorAll('.classes li').length === 2")
+    assert sorted(studio.labels.values()) == [0, 0, 1]
+    browser.wait_for("document.querySelector('.class-count').textContent === '2'")
+
+
+def test_an_answer_of_another_tab_is_not_overwritten(browser, studio):
+    number = shown(browser)
+    studio.labels[number] = 2  # as from a tab of which this one has not heard yet
+    browser.press("1")
+    assert "another tab" in browser.wait_for("document.querySelector('.toast.warning')?.innerText")
+    assert studio.labels == {number: 2}
+    assert shown(browser) == number
+    assert browser.wait_for("document.querySelector('.single-now .answer')?.innerText") == "street"
+
+
+def test_while_the_server_is_gone_nothing_is_lost_and_nobody_goes_on(browser, studio):
+    number = shown(browser)
+    studio.gone = True
+    browser.press("1")
+    assert "Not saved yet: 1 answer" in browser.wait_for("!document.getElementById('bar').hidden && document.getElementById('bar').innerText")
+    browser.press("2")
+    assert shown(browser) == number
+    studio.gone = False
+    wait_until(lambda: studio.labels == {number: 0})
+    wait_until(lambda: shown(browser) != number)
+    browser.wait_for("document.getElementById('bar').hidden")
+    browser.press("3")
+    wait_until(lambda: len(studio.labels) == 2)
+    assert [each["label"] for each in studio.answers] == [0, 2]
+
+
+def test_a_reload_finds_the_place_and_what_was_before_it(browser, studio):
+    order = studio.ids("suggested", {})
+    for key in "123":
+        browser.press(key)
+    wait_until(lambda: shown(browser) == order[3])
+    browser.reload()
+    wait_until(lambda: shown(browser) == order[3])
+    browser.press("u")
+    wait_until(lambda: shown(browser) == order[2])
+    assert order[2] not in studio.labels
+    browser.press("ArrowLeft")
+    wait_until(lambda: shown(browser) == order[1])
+
+
+def test_labels_are_reviewed_by_class_and_a_banner_leads_back(browser, studio):
+    for key in "121":
+        browser.press(key)
+    wait_until(lambda: len(studio.labels) == 3)
+    click(browser, ".class-count")
+    browser.wait_for("document.querySelectorAll('.tile').length === 2")
+    assert browser.evaluate("document.querySelector('.tab-class').selectedOptions[0].textContent") == "forest (2)"
+    browser.evaluate("location.hash = 'label?view=unlike&title=Unlike any other&mode=grid'")
+    assert "Unlike any other" in browser.wait_for("!document.querySelector('.banner').hidden && document.querySelector('.banner').innerText")
+    click(browser, ".banner button")
+    browser.wait_for("document.querySelector('.tab[aria-pressed=true]')?.dataset.tab === 'suggested'")
+    browser.press("/")
+    browser.write("photo</i> 17")
+    browser.wait_for("document.querySelectorAll('.tile').length === 1")
+    assert browser.evaluate("document.activeElement.type") == "search"
+
+
+def test_keys_are_shown_and_changed(browser, studio):
+    browser.press("h")
+    find = "[...document.querySelectorAll('dialog li')].find((li) => li.innerText.startsWith('Skip'))"
+    browser.evaluate(f"{find}.querySelector('button').click()")
+    browser.press("k")
+    browser.wait_for(f"{find}.querySelector('kbd')?.textContent === 'k'")
+    assert studio.keys["skip"] == "k"
+    browser.press("Escape")
+    number = shown(browser)
+    browser.press("s")
+    browser.press("k")
+    wait_until(lambda: studio.marks == {number: "skip"})
+
+
+CONTRAST = """(() => {
+  const rgb = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return {r, g, b, a}; };
+  const part = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  const light = ({r, g, b}) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.a === 1) return c; } return rgb("rgb(255,255,255)"); };
+  const bad = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.disabled || e.closest("svg")) continue;
+    const a = light(rgb(getComputedStyle(e).color)), b = light(ground(e));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.push(`${e.className || e.tagName} ${ratio.toFixed(2)}`);
+  }
+  return bad;
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_fits_a_phone_and_can_be_read(browser, serve, dark):
+    fake, url = serve()
+    fake.teach_from = 4
+    browser.open(url, width=390, height=844, dark=dark)
+    browser.wait_for("document.querySelector('.single-name')?.textContent")
+    for key in "1231":
+        browser.press(key)
+    browser.wait_for("document.querySelector('.chip') && document.querySelector('.score')?.innerText")
+    assert browser.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    for _ in range(2):  # one image, then the grid
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth && document.querySelector('.view-label').scrollWidth <= innerWidth")
+        assert browser.evaluate(CONTRAST) == []
+        open_grid(browser) if shown(browser) is not None else None
+    assert browser.complaints() == []
