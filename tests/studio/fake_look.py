@@ -77,7 +77,7 @@ class FakeLook(FakeStudio):
     def _write(self, path: str, said: dict[str, str], content: bytes) -> Response:
         if not path.startswith("/api/jobs"):
             return super()._write(path, said, content)
-        body, self.loop = json.loads(content), asyncio.get_running_loop()
+        body = json.loads(content)
         self.asked.append((path, body))
         if path == "/api/jobs" and body["plan"]:
             facts = {"method": "SimMatch with 3 projectors", "labels": "60 of 240 images", "steps": "400, about 40 s on this machine"}
@@ -93,6 +93,7 @@ class FakeLook(FakeStudio):
         return JSONResponse({"id": job["id"]})
 
     def _facts(self, what: str, said: dict[str, str]) -> Any:
+        self.loop = asyncio.get_running_loop()
         if what == "look/map":
             kinds = sorted(set(self.truth))
             spots = [(kinds.index(truth), i) for i, truth in enumerate(self.truth)]

@@ -104,12 +104,13 @@ def test_lists_have_counts_and_a_cell_opens_its_images(browser, show):
     assert browser.evaluate("document.querySelectorAll('[data-list=mistakes] img').length") == 1
     label = "1 labeled street, guessed beach: show"
     browser.evaluate(f"document.querySelector('[aria-label=\"{label}\"]').click()")
-    browser.wait_for("location.hash.startsWith('#label?view=cell&true=3&guess=0')")
+    banner = browser.wait_for("document.querySelector('.banner:not([hidden])')?.textContent")
+    assert banner.startswith("Labeled street, guessed beach · 1 image")
 
 
 def test_without_a_model_it_says_what_is_missing(browser, studio, show):
     studio.model, studio.labels = None, {}
-    said = show("look", "document.querySelector('.view-look .lead').textContent")
+    said = show("look", "document.querySelector('.view-look .lead')?.textContent")
     assert said == "Nothing yet: label at least 2 images in each of two classes, and a model appears by itself."
 
 
@@ -135,7 +136,12 @@ def test_form_says_only_what_was_filled_in(browser, studio, show):
 
 def test_job_is_stopped_and_resumed(browser, studio, show):
     studio.job("train", {})
-    show("runs", "!!document.querySelector('[data-job] progress')")
+    show("runs", "document.querySelector('[data-job] progress')?.value === 120")
+    browser.evaluate("window.before = document.querySelector('[data-job] button'); null")
+    studio.jobs["job-0"]["progress"] |= {"step": 240}
+    studio.publish_soon("job", studio.jobs["job-0"])
+    browser.wait_for("document.querySelector('[data-job] progress').value === 240")
+    assert browser.evaluate("window.before.isConnected")  # no click on it is lost
     press(browser, "Stop")
     browser.wait_for("document.querySelector('[data-job]').dataset.state === 'stopped'")
     press(browser, "Resume")
@@ -153,7 +159,8 @@ def test_two_runs_side_by_side(browser, show):
     cells = browser.evaluate("[...document.querySelectorAll('.confusion tbody tr:first-child td')].map((one) => one.textContent)")
     assert cells == ["−1", "0", "0", "+1"]
     browser.evaluate("document.querySelector('.differing .look-list').click()")
-    browser.wait_for("location.hash === '#label?view=chosen'")
+    banner = browser.wait_for("document.querySelector('.banner:not([hidden])')?.textContent")
+    assert banner.startswith("Only photos-simmatch-0 is right · 1 image")
 
 
 def test_run_from_a_terminal_has_its_page(browser, show):

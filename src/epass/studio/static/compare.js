@@ -3,7 +3,6 @@
 import { lineChart } from "./charts.js";
 import { confusionTable } from "./confusion.js";
 import { count, el, fill, percent } from "./dom.js";
-import { thumb } from "./mappanel.js";
 import { lines } from "./run.js";
 
 const PREVIEW = 12;
@@ -60,10 +59,10 @@ function differing(studio, { differ, images, runs }) {
     const open = () => studio.openImages({ title, ids });
     return el("li", {}, el("button", { type: "button", class: "look-list", disabled: !ids.length, onclick: open },
       el("span", { class: "list-head" }, el("strong", {}, title), el("span", { class: "number list-count" }, entries.length.toLocaleString("en"))),
-      el("span", { class: "list-images" }, ids.slice(0, PREVIEW / 2).map((id) => el("img", { src: thumb(studio, id), alt: "", loading: "lazy" })))));
+      el("span", { class: "list-images" }, ids.slice(0, PREVIEW / 2).map((id) => el("img", { src: studio.picture(id, 160), alt: "", loading: "lazy" })))));
   };
   const rows = differ.slice(0, PREVIEW).map(({ id, name, truth, guesses, confidences }) => el("tr", {},
-    el("td", {}, id === null ? null : el("img", { class: "tiny", src: thumb(studio, id), alt: "", loading: "lazy" })), el("th", { scope: "row" }, name), el("td", {}, truth),
+    el("td", {}, id === null ? null : el("img", { class: "tiny", src: studio.picture(id, 160), alt: "", loading: "lazy" })), el("th", { scope: "row" }, name), el("td", {}, truth),
     guesses.map((guess, side) => el("td", { class: guess === truth ? "good" : "bad" }, `${guess === truth ? "✓" : "✗"} ${guess}, ${percent(confidences[side])} sure`))));
   const heads = ["", "Image", "Class", ...runs.map((run) => run.name)];
   return el("div", { class: "differing" },

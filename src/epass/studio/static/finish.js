@@ -2,6 +2,7 @@
 
 import { count, el, fill } from "./dom.js";
 import { fileLinks, followJobs, isRunning, progressBar } from "./jobs.js";
+import { keep } from "./keep.js";
 
 const CARDS = [
   ["predict", "Name every image", "A table (CSV) with the class of every image in the folder and how sure the model is.", "Write the table"],
@@ -57,42 +58,54 @@ export function mount(root, studio) {
   function paintModel() {
     const run = current();
     const training = jobs.all().find((job) => job.do === "train" && isRunning(job));
-    if (run) {
-      const select = el("select", { id: "finish-run", onchange: (event) => { chosen = event.target.value; paint(); } },
-        finished().map(({ name }) => el("option", { value: name, selected: name === run.name }, name)));
-      const again = el("button", { type: "button", disabled: Boolean(training) || wished.has("train"), onclick: () => start("train", {}) }, "Train again from the labels of now");
-      fill(model, el("h2", {}, "Which model"), el("div", { class: "row" }, el("label", { for: "finish-run" }, "Run"), select, again));
-    } else {
-      const ready = state.classes.filter((each) => each.count >= 2).length >= 2;
-      const words = ready
-        ? `There is no finished run yet. One is trained from your ${count(state.labeled, "label")} and all other images by the usual plan.`
-        : "There is no finished run yet: label at least 2 images in each of two classes first.";
-      const busy = Boolean(training) || wished.has("train");
-      fill(model, el("h2", {}, "First a model to keep"), el("p", {}, words),
-        el("div", { class: "actions" }, el("button", { type: "button", class: "primary", data: { do: "train" }, disabled: !ready || busy, onclick: () => start("train", {}) }, "Train one")));
-    }
-    if (training) model.append(progressBar(training.progress));
     const last = newest("train");
-    if (last && !run && !isRunning(last) && last.sentence) model.append(el("p", { class: "bad" }, last.sentence));
+    const failed = last && !run && !isRunning(last) ? last.sentence : "";
+    const names = finished().map(({ name }) => name);
+    const ready = state.classes.filter((each) => each.count >= 2).length >= 2;
+    const busy = Boolean(training) || wished.has("train");
+    const shown = [names, run?.name, ready, busy, failed, run ? 0 : state.labeled];
+    keep(model, [[shown, () => el("div", {}, run ? choose(names, run.name, busy) : offer(ready, busy), failed ? el("p", { class: "bad" }, failed) : null)],
+      ["live", () => el("div", { class: "live" })]]);
+    fill(model.lastChild, training ? progressBar(training.progress) : null);
+  }
+
+  function choose(names, name, busy) {
+    const select = el("select", { id: "finish-run", onchange: (event) => { chosen = event.target.value; paint(); } },
+      names.map((each) => el("option", { value: each, selected: each === name }, each)));
+    return [el("h2", {}, "Which model"), el("div", { class: "row" }, el("label", { for: "finish-run" }, "Run"), select,
+      el("button", { type: "button", disabled: busy, onclick: () => start("train", {}) }, "Train again from the labels of now"))];
+  }
+
+  function offer(ready, busy) {
+    const words = ready
+      ? `There is no finished run yet. One is trained from your ${count(state.labeled, "label")} and all other images by the usual plan.`
+      : "There is no finished run yet: label at least 2 images in each of two classes first.";
+    return [el("h2", {}, "First a model to keep"), el("p", {}, words), el("div", { class: "actions" },
+      el("button", { type: "button", class: "primary", data: { do: "train" }, disabled: !ready || busy, onclick: () => start("train", {}) }, "Train one"))];
   }
 
   function paintCards() {
     const run = current();
-    fill(cards, CARDS.map(([what, title, sentence, verb]) => {
-      const job = run ? newest(what, run.name) : null;
-      const busy = wished.has(what) || (job && isRunning(job));
-      const said = what === "report" ? { runs: [run?.name] } : { run: run?.name };
-      const outcome = job && [
-        isRunning(job) ? progressBar(job.progress) : null,
-        job.sentence ? el("p", { class: job.state === "finished" ? "small" : "bad" }, job.sentence) : null,
-        facts(job.result?.facts),
-        fileLinks(job),
-      ];
-      return el("section", { class: "look-panel finish-card", data: { card: what } }, el("h2", {}, title), el("p", { class: "faint" }, sentence),
-        el("div", { class: "outcome", aria: { live: "polite" } }, outcome),
-        el("button", { type: "button", class: job?.files.length ? null : "primary", disabled: !run || busy, onclick: () => start(what, said) },
-          job?.files.length ? `${verb} again` : verb));
+    const known = CARDS.map(([what]) => (run ? newest(what, run.name) : null));
+    keep(cards, CARDS.map((card, k) => {
+      const job = known[k] && { ...known[k], progress: null, curve: null };
+      return [[run?.name, job, wished.has(card[0])], () => cardOf(card, run, job)];
     }));
+    known.forEach((job, k) => fill(cards.children[k].querySelector(".live"), job && isRunning(job) ? progressBar(job.progress) : null));
+  }
+
+  function cardOf([what, title, sentence, verb], run, job) {
+    const busy = wished.has(what) || (job && isRunning(job));
+    const said = what === "report" ? { runs: [run?.name] } : { run: run?.name };
+    const outcome = job && [
+      job.sentence ? el("p", { class: job.state === "finished" ? "small" : "bad" }, job.sentence) : null,
+      facts(job.result?.facts),
+      fileLinks(job),
+    ];
+    const again = job?.files.length > 0;
+    return el("section", { class: "look-panel finish-card", data: { card: what } }, el("h2", {}, title), el("p", { class: "faint" }, sentence),
+      el("div", { class: "live" }), el("div", { class: "outcome", aria: { live: "polite" } }, outcome),
+      el("button", { type: "button", class: again ? null : "primary", disabled: !run || busy, onclick: () => start(what, said) }, again ? `${verb} again` : verb));
   }
 
   function facts(known) {
@@ -129,11 +142,8 @@ export function mount(root, studio) {
 
   function paint() {
     if (!visible) return;
-    const focused = root.contains(document.activeElement) ? document.activeElement : null;
-    const place = focused?.closest("[data-card]")?.dataset.card;
     paintModel();
     paintCards();
-    if (place) cards.querySelector(`[data-card="${place}"] button`)?.focus();
   }
 
   async function read() {

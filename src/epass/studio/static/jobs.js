@@ -1,8 +1,9 @@
 // Jobs: what was started from this page. Each runs in a process of its own, and goes on when the page is closed.
 
 import { lineChart } from "./charts.js";
-import { count, el, percent } from "./dom.js";
+import { count, el, fill, percent } from "./dom.js";
 import { showEvents } from "./forms.js";
+import { keep } from "./keep.js";
 
 const WORDS = { stopping: "stopping", refused: "not possible", unfinished: "not finished" };
 export const TITLES = {
@@ -97,8 +98,16 @@ function curveOf({ name, points }) {
   return el("figure", { class: "job-curve" }, lineChart({ lines: [{ name: words, points }], x: `step · ${words}`, y: words, as: (number) => spoken(name, number), height: HEIGHT }));
 }
 
+/** Cards of jobs in a place of the page: their buttons stay while their progress goes on. */
+export function showJobs(studio, place, jobs) {
+  keep(place, jobs.map((job) => [{ ...job, progress: null, curve: null }, () => jobCard(studio, job)]));
+  jobs.forEach((job, k) => {
+    fill(place.children[k].querySelector(".live"), isRunning(job) ? [progressBar(job.progress), curveOf(job.curve)] : []);
+  });
+}
+
 /** A job with its buttons, and what it said. */
-export function jobCard(studio, job) {
+function jobCard(studio, job) {
   const button = (text, what, disabled = false) =>
     el("button", { type: "button", disabled, onclick: (event) => control(studio, job, what, event.currentTarget) }, text);
   const bad = job.state === "failed" || job.state === "refused";
@@ -108,8 +117,7 @@ export function jobCard(studio, job) {
   return el("article", { class: "card job", data: { job: job.id, state: job.state } },
     el("header", {}, el("h3", {}, job.run ?? TITLES[job.do]), status(job.state),
       el("span", { class: "small faint" }, [job.run ? TITLES[job.do] : "", when(job.started)].filter(Boolean).join(", "))),
-    isRunning(job) ? progressBar(job.progress) : null,
-    isRunning(job) ? curveOf(job.curve) : null,
+    el("div", { class: "live" }),
     job.sentence ? el("p", { class: bad ? "bad" : "" }, job.sentence[0].toUpperCase() + job.sentence.slice(1)) : null,
     fileLinks(job),
     words,

@@ -2,10 +2,8 @@
 // done with a selection.
 
 import { count, percent } from "./dom.js";
+import { keep } from "./keep.js";
 import { EmbeddingMap } from "./map.js";
-
-/** The address of a thumbnail, which a browser may keep for as long as the studio runs. */
-export const thumb = (studio, id) => `/thumb/${id}/160?v=${studio.state.project.version ?? ""}`;
 
 export function mountMap(studio) {
   const { el, api, state } = studio;
@@ -17,7 +15,8 @@ export function mountMap(studio) {
   let ids = null; // null: there is no map yet
   let byGuess = true;
   let visible = false;
-  let late = null; // what has to be read again before the map is shown: "labels", "guesses", "map"
+  const late = new Set(); // what has to be read again when the map is shown: "labels", "guesses", "all"
+  let drawn = []; // the coordinates on the canvas
 
   const about = "Map of all images: arrows move, plus and minus zoom, 0 shows all, drag to select";
   const canvas = el("canvas", { class: "map-canvas", tabindex: 0, role: "application", aria: { label: about, describedby: "map-words" } });
@@ -31,7 +30,7 @@ export function mountMap(studio) {
   const body = el("div", { class: "map-body" }, stage, side);
   const node = el("section", { class: "look-panel map-panel" }, el("h2", {}, "Map"), empty, body);
 
-  const map = new EmbeddingMap(canvas, { thumb: (id) => thumb(studio, id), select: choose, hover });
+  const map = new EmbeddingMap(canvas, { thumb: (id) => studio.picture(id, 160), select: choose, hover });
 
   side.append(
     choice("Color by", [["guess", "guess"], ["label", "label"]], "guess", (value) => {
@@ -100,7 +99,6 @@ export function mountMap(studio) {
 
   async function readAll() {
     const found = await api.get("/api/look/map").catch(() => null);
-    const before = ids;
     ids = found?.xy?.length ? (found.ids ?? Array.from({ length: found.xy.length / 2 }, (_, i) => i)) : null;
     empty.hidden = ids !== null;
     body.hidden = ids === null;
@@ -112,8 +110,8 @@ export function mountMap(studio) {
     }
     await Promise.all([readLabels(), readGuesses()]);
     map.resize();
-    if (String(before) !== String(ids) || found.n !== map.n) map.setPoints(ids, found.xy);
-    map.n = found.n;
+    if (drawn.length !== found.xy.length || found.xy.some((value, k) => value !== drawn[k])) map.setPoints(ids, found.xy);
+    drawn = found.xy;
     paint();
   }
 
@@ -141,19 +139,21 @@ export function mountMap(studio) {
   }
 
   function paintLegend(entries) {
-    const focused = document.activeElement?.dataset?.group;
-    legend.replaceChildren(...entries.map(([id, name, many]) => {
-      const swatch = el("span", { class: "dot", style: id === null ? {} : { "--dot": studio.classColor(id) } });
+    keep(legend, entries.map(([id, name, many]) => {
       const shown = !hidden.has(id);
-      const toggle = () => {
-        if (!hidden.delete(id)) hidden.add(id);
-        paint();
-      };
-      const told = { type: "button", class: "legend", data: { group: id }, aria: { pressed: shown }, title: shown ? "Hide these" : "Show these" };
-      return el("li", {}, el("button", { ...told, onclick: toggle }, swatch,
-        el("span", { class: "legend-name" }, name), el("span", { class: "number" }, many.toLocaleString("en"))));
+      const color = id === null ? "" : studio.classColor(id);
+      return [[id, name, many, shown, color], () => legendEntry(id, name, many, shown, color)];
     }));
-    if (focused !== undefined) legend.querySelector(`[data-group="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  function legendEntry(id, name, many, shown, color) {
+    const toggle = () => {
+      if (!hidden.delete(id)) hidden.add(id);
+      paint();
+    };
+    const told = { type: "button", class: "legend", data: { group: id }, aria: { pressed: shown }, title: shown ? "Hide these" : "Show these" };
+    return el("li", {}, el("button", { ...told, onclick: toggle }, el("span", { class: "dot", style: color ? { "--dot": color } : {} }),
+      el("span", { class: "legend-name" }, name), el("span", { class: "number" }, many.toLocaleString("en"))));
   }
 
   // the image under the pointer
@@ -166,7 +166,7 @@ export function mountMap(studio) {
     if (id === null) return undefined;
     const name = el("strong", {}, "…");
     const facts = el("span", {});
-    card.replaceChildren(el("img", { src: thumb(studio, id), alt: "" }), name, facts);
+    card.replaceChildren(el("img", { src: studio.picture(id, 160), alt: "" }), name, facts);
     place(x, y);
     const { rows } = await api.post("/api/rows", { ids: [id] });
     if (hovered !== id || !rows.length) return undefined;
@@ -267,14 +267,18 @@ export function mountMap(studio) {
 
   // news
 
-  async function refresh(what) {
-    if (!visible) {
-      late = "all";
-      return;
+  async function refresh(...what) {
+    what.forEach((each) => late.add(each));
+    if (!visible || !late.size) return;
+    const [all, ...parts] = [!ids || late.has("all"), late.has("labels"), late.has("guesses")];
+    late.clear();
+    try {
+      if (all) await readAll();
+      else await Promise.all([parts[0] && readLabels(), parts[1] && readGuesses()]);
+      paint();
+    } catch (error) {
+      studio.toast(error.message, "warning");
     }
-    if (!ids || what === "all") await readAll();
-    else if (what === "labels") await readLabels().then(paint);
-    else await readGuesses().then(paint);
   }
 
   studio.on("labels", ({ rows }) => {
@@ -283,7 +287,7 @@ export function mountMap(studio) {
     return paint();
   });
   studio.on("classes", () => refresh("labels"));
-  studio.on("model", () => refresh(ids ? "guesses" : "all"));
+  studio.on("model", () => refresh("guesses"));
   studio.on("progress", ({ done }) => (done === true && !ids ? refresh("all") : undefined));
   studio.on("reconnect", () => refresh("all"));
   studio.on("theme", paint);
@@ -292,9 +296,8 @@ export function mountMap(studio) {
     node,
     show() {
       visible = true;
-      if (!ids || late) readAll().catch((error) => studio.toast(error.message, "warning"));
-      else requestAnimationFrame(() => map.resize());
-      late = null;
+      refresh(...(ids ? [] : ["all"]));
+      requestAnimationFrame(() => map.resize());
     },
     hide() {
       visible = false;

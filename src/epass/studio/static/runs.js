@@ -3,7 +3,8 @@
 import { paintPair } from "./compare.js";
 import { count, el, fill } from "./dom.js";
 import { buildForm, showEvents } from "./forms.js";
-import { TITLES, followJobs, isRunning, jobCard, spoken, status, when } from "./jobs.js";
+import { TITLES, followJobs, isRunning, showJobs, spoken, status, when } from "./jobs.js";
+import { keep } from "./keep.js";
 import { paintRun } from "./run.js";
 
 const POLL = 2000; // ms: runs of a terminal tell nobody
@@ -19,6 +20,8 @@ export function mount(root, studio) {
   const jobs = followJobs(studio, () => paintJobs());
 
   const going = el("div", { class: "jobs" });
+  const gone = el("div", { class: "jobs" });
+  const lately = el("details", { class: "panel", hidden: true }, el("summary", {}, "Lately"), gone);
   const table = el("div", { class: "table-box" });
   const pick = el("div", { class: "pick", aria: { live: "polite" } });
   const page = el("div", { class: "look" });
@@ -39,7 +42,7 @@ export function mount(root, studio) {
     fill(page,
       el("header", { class: "view-head" }, el("div", { class: "row" }, el("h1", {}, "Runs"), start),
         el("p", { class: "lead" }, "Longer trainings than the one behind the Label page: other methods, more steps, fine-tuning on a GPU. They go on when this page is closed, and those that you start in a terminal appear here, too.")),
-      going, el("section", { class: "look-panel" }, el("h2", {}, "All runs on these images"), pick, table));
+      going, lately, el("section", { class: "look-panel" }, el("h2", {}, "All runs on these images"), pick, table));
     before = "";
     read();
     timer = setInterval(() => !document.hidden && readRuns(), POLL);
@@ -66,11 +69,10 @@ export function mount(root, studio) {
     if (params.run || params.new || params.a) return;
     const all = jobs.all();
     const over = all.filter((job) => !isRunning(job)).slice(0, SHOWN);
-    const active = document.activeElement?.closest?.("[data-job]")?.dataset.job;
-    fill(going, all.filter(isRunning).map((job) => jobCard(studio, job)),
-      over.length ? el("details", { class: "panel", open: going.querySelector(":scope > details")?.open ?? over[0].state !== "finished" },
-        el("summary", {}, "Lately"), el("div", { class: "jobs" }, over.map((job) => jobCard(studio, job)))) : null);
-    if (active) going.querySelector(`[data-job="${CSS.escape(active)}"] button`)?.focus();
+    showJobs(studio, going, all.filter(isRunning));
+    showJobs(studio, gone, over);
+    if (lately.hidden) lately.open = over[0]?.state !== "finished";
+    lately.hidden = !over.length;
   }
 
   function paintTable() {
@@ -80,12 +82,14 @@ export function mount(root, studio) {
       fill(table, el("p", { class: "empty" }, "None yet. A run learns from your labels and all other images, and its model can be kept, exported and compared."));
       return;
     }
-    const focused = document.activeElement?.dataset?.pick;
-    const heads = ["", "Run", "What", "State", "Labels", "Test error", "Labels only", "Started"];
-    fill(table, el("table", { class: "plain runs" },
-      el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head || el("span", { class: "unseen" }, "Compare"))))),
-      el("tbody", {}, runs.map(row))));
-    if (focused) table.querySelector(`[data-pick="${CSS.escape(focused)}"]`)?.focus();
+    let body = table.querySelector("tbody");
+    if (!body) {
+      body = el("tbody");
+      const heads = ["", "Run", "What", "State", "Labels", "Test error", "Labels only", "Started"];
+      fill(table, el("table", { class: "plain runs" },
+        el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head || el("span", { class: "unseen" }, "Compare"))))), body));
+    }
+    keep(body, runs.map((run) => [run, () => row(run)]));
   }
 
   function row(run) {
