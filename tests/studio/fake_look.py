@@ -12,33 +12,62 @@ from starlette.responses import JSONResponse, Response
 FORMS: list[dict[str, Any]] = [
     {"do": do, "title": do.capitalize(), "help": f"What '{do}' does.", "fields": []} for do in ("train", "predict")
 ]
-FIELD = {"help": "", "panel": "What to train", "choices": None, "default": None, "usual": "", "least": None}
-FIELD |= {"runs": False, "needed": False}
+PLAIN = {"help": "", "panel": "What to train", "choices": None, "default": None, "usual": "", "least": None}
+PLAIN |= {"runs": False, "needed": False}
+
+
+def field(name: str, kind: str, **known: Any) -> dict[str, Any]:
+    return {**PLAIN, "name": name, "flag": f"--{name}", "kind": kind, **known}
+
+
 FORMS[0]["fields"] = [
-    {**FIELD, "name": "method", "flag": "--method", "kind": "choice", "choices": ["fixmatch", "simmatch"], "usual": "simmatch"},
-    {**FIELD, "name": "projectors", "flag": "--projectors", "kind": "int", "help": "Projection heads.", "least": 1},
-    {**FIELD, "name": "stream", "flag": "--stream", "kind": "bool", "default": False},
-    {**FIELD, "name": "settings", "flag": "--set", "kind": "list", "default": [], "panel": "Every other setting"},
-]  # fmt: skip
+    field("method", "choice", choices=["fixmatch", "simmatch"], usual="simmatch"),
+    field("projectors", "int", help="Projection heads.", least=1),
+    field("stream", "bool", default=False),
+    field("settings", "list", flag="--set", default=[], panel="Every other setting"),
+]
 
 
 class FakeLook(FakeStudio):
-    """Keeps what was asked for in `asked`; images of a class lie together on the map, the first class at the upper left."""
+    """Keeps what was asked for in `asked`. Images of a class lie together on the map, the first at the upper left."""
 
     def __init__(self, *said: Any) -> None:
         super().__init__(*said)
         self.asked: list[tuple[str, Any]] = []
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.runs = {"photos-simmatch-0": self.run("photos-simmatch-0", 1), "photos-fixmatch-0": self.run("photos-fixmatch-0", 2)}
+        self.runs = {
+            "photos-simmatch-0": self.run("photos-simmatch-0", 1),
+            "photos-fixmatch-0": self.run("photos-fixmatch-0", 2),
+        }
         self.forms = FORMS
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def job(self, do: str, said: dict[str, Any], state: str = "running") -> dict[str, Any]:
         """A job as the server tells of it; all pages are told, too."""
-        known = {"id": f"job-{len(self.jobs)}", "do": do, "said": said, "started": 1.79e9 + len(self.jobs), "ended": None}
-        known |= {"state": state, "sentence": "", "resumable": False, "plan": None, "events": [], "result": None, "files": []}
+        known = {
+            "id": f"job-{len(self.jobs)}",
+            "do": do,
+            "said": said,
+            "started": 1.79e9 + len(self.jobs),
+            "ended": None,
+        }
+        known |= {
+            "state": state,
+            "sentence": "",
+            "resumable": False,
+            "plan": None,
+            "events": [],
+            "result": None,
+            "files": [],
+        }
         known |= {"run": "photos-simmatch-0-2" if do == "train" else None, "command": f"epass {do} photos"}
-        known["progress"] = {"step": 120, "steps": 400, "values": {"test_error": 0.14}, "seconds_left": 95, "what": "step"}
+        known["progress"] = {
+            "step": 120,
+            "steps": 400,
+            "values": {"test_error": 0.14},
+            "seconds_left": 95,
+            "what": "step",
+        }
         self.jobs[known["id"]] = known
         return known
 
@@ -48,23 +77,53 @@ class FakeLook(FakeStudio):
         matrix = [[10 if r == c else 0 for c in range(len(kinds))] for r in range(len(kinds))]
         matrix[0][0], matrix[0][-1] = 10 - wrong, wrong
         error = wrong / (10 * len(kinds))
-        bins = [{"low": k / 5, "high": k / 5 + 0.2, "count": 4 * k, "confidence": k / 5 + 0.1, "accuracy": k / 5 + 0.04} for k in range(5)]
-        score = {"key": "error", "name": "Test error", "better": "lower", "value": error, "text": f"{100 * error:.1f} %"}
-        score |= {"labels_only": error + 0.05, "labels_only_text": f"{100 * error + 5:.1f} %", "definition": "Share that is wrong."}
-        guilty = [{"id": i, "name": self.names[i], "truth": kinds[0], "guess": kinds[-1], "confidence": 0.9} for i in range(wrong)]
+        bins = [
+            {"low": k / 5, "high": k / 5 + 0.2, "count": 4 * k, "confidence": k / 5 + 0.1, "accuracy": k / 5 + 0.04}
+            for k in range(5)
+        ]
+        score = {
+            "key": "error",
+            "name": "Test error",
+            "better": "lower",
+            "value": error,
+            "text": f"{100 * error:.1f} %",
+        }
+        score |= {
+            "labels_only": error + 0.05,
+            "labels_only_text": f"{100 * error + 5:.1f} %",
+            "definition": "Share that is wrong.",
+        }
+        guilty = [
+            {"id": i, "name": self.names[i], "truth": kinds[0], "guess": kinds[-1], "confidence": 0.9}
+            for i in range(wrong)
+        ]
+        row = {"name": name, "title": f"{method} with 3 projectors", "method": method, "seed": 0, "state": "finished"}
+        row |= {"finished": True, "step": 400, "steps": 400, "error": error, "labels_only_error": error + 0.05}
+        row |= {"labels": 60, "seconds": 41.0, "kept": None, "started": "2026-11-16T18:00:00+00:00"}
+        curve = {"step": [100, 200, 300, 400], "test_error": [0.4, 0.2, 0.12, error], "coverage": [0.1, 0.5, 0.7, 0.8]}
         return {
-            "name": name, "title": f"{method} with 3 projectors", "method": method, "seed": 0, "finished": True, "step": 400, "steps": 400,
-            "error": error, "labels_only_error": error + 0.05, "labels": 60, "seconds": 41.0, "kept": None, "state": "finished",
-            "started": "2026-11-16T18:00:00+00:00", "command": "epass train photos", "device": "cpu", "recipe": {"method.name": method, "plan.steps": 400},
-            "curve": {"step": [100, 200, 300, 400], "test_error": [0.4, 0.2, 0.12, error], "coverage": [0.1, 0.5, 0.7, 0.8]},
-            "scores": [score], "guard": "The unlabeled images helped: 5.0 points less error than labels only.", "files": ["recipe.toml", "results.json"],
-            "report": True, "confusion": {"classes": kinds, "matrix": matrix}, "reliability": {"bins": bins, "ece": 0.05, "images": 40}, "mistakes": guilty,
-        }  # fmt: skip
+            **row,
+            "command": "epass train photos",
+            "device": "cpu",
+            "recipe": {"method.name": method, "plan.steps": 400},
+            "curve": curve,
+            "scores": [score],
+            "guard": "The unlabeled images helped: 5.0 points less error than labels only.",
+            "files": ["recipe.toml", "results.json"],
+            "report": True,
+            "confusion": {"classes": kinds, "matrix": matrix},
+            "reliability": {"bins": bins, "ece": 0.05, "images": 40},
+            "mistakes": guilty,
+        }
 
     def pair(self, a: str, b: str) -> dict[str, Any]:
         sides = [self.runs[a], self.runs[b]]
         more = max(sides, key=lambda run: len(run["mistakes"]))["mistakes"][-1]
-        right, wrong = (more["guess"], more["truth"]) if len(sides[0]["mistakes"]) > len(sides[1]["mistakes"]) else (more["truth"], more["guess"])
+        right, wrong = (
+            (more["guess"], more["truth"])
+            if len(sides[0]["mistakes"]) > len(sides[1]["mistakes"])
+            else (more["truth"], more["guess"])
+        )
         differ = [{**more, "guesses": [right, wrong], "confidences": [0.8, 0.9]}]
         verdict = f"On this one seed {sides[0]['title']} is better than {sides[1]['title']}: 2.50 points less."
         return {"runs": sides, "verdict": verdict, "images": 40, "differ": differ}
@@ -80,7 +139,11 @@ class FakeLook(FakeStudio):
         body = json.loads(content)
         self.asked.append((path, body))
         if path == "/api/jobs" and body["plan"]:
-            facts = {"method": "SimMatch with 3 projectors", "labels": "60 of 240 images", "steps": "400, about 40 s on this machine"}
+            facts = {
+                "method": "SimMatch with 3 projectors",
+                "labels": "60 of 240 images",
+                "steps": "400, about 40 s on this machine",
+            }
             return JSONResponse([{"kind": "plan", "title": "Train", "facts": facts}])
         if path == "/api/jobs":
             job = self.job(body["do"], body["said"])
@@ -97,7 +160,9 @@ class FakeLook(FakeStudio):
         if what == "look/map":
             kinds = sorted(set(self.truth))
             spots = [(kinds.index(truth), i) for i, truth in enumerate(self.truth)]
-            xy = [[(2000, 8000)[kind % 2] + i * 37 % 800, (2000, 8000)[kind // 2 % 2] + i * 61 % 800] for kind, i in spots]
+            xy = [
+                [(2000, 8000)[kind % 2] + i * 37 % 800, (2000, 8000)[kind // 2 % 2] + i * 61 % 800] for kind, i in spots
+            ]
             return {"n": 0, "xy": [number for place in xy for number in place], "ids": None}
         top, _, rest = what.partition("/")
         if top == "runs" and rest:

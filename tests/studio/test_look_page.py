@@ -36,7 +36,7 @@ def studio():
     fake.model = {"n": 0, "labels": 8, "how": "labels only", "accuracy": score, "labels_only": None, "helped": None}
     fake.model |= {"history": [], "enough": None, "seconds": 1.0, "behind": 0}
     fake.teach_from = 1000
-    yield fake
+    return fake
 
 
 @pytest.fixture
@@ -55,16 +55,15 @@ def show(browser, studio):
 
 def press(browser, words, inside="document"):
     """Press the first button or link that is written so, as soon as it is there."""
-    found = f"[...{inside}.querySelectorAll('button, a')].find((one) => one.textContent.trim() === {words!r} && !one.disabled)"
+    is_it = f"(one) => one.textContent.trim() === {words!r} && !one.disabled"
+    found = f"[...{inside}.querySelectorAll('button, a')].find({is_it})"
     browser.wait_for(f"!!{found}")
     browser.evaluate(f"{found}.click()")
 
 
 def test_lasso_labels_a_group_and_keeps_labels_that_are_there(browser, studio, show):
     show("look", MAP_IS_THERE)
-    browser.evaluate("document.querySelector('.map-canvas').scrollIntoView({block: 'center'})")
-    box = browser.evaluate("(({x, y, width, height}) => [x, y, width, height])(document.querySelector('.map-canvas').getBoundingClientRect())")
-    left, top, width, height = box
+    left, top, width, height = canvas(browser)
     middle = (left + width / 2, top + height / 2)
     browser.drag([(left + 3, top + 3), (middle[0], top + 3), middle, (left + 3, middle[1]), (left + 3, top + 5)])
     browser.wait_for("document.querySelector('.map-bar strong')?.textContent === '10 images'")
@@ -77,6 +76,23 @@ def test_lasso_labels_a_group_and_keeps_labels_that_are_there(browser, studio, s
     press(browser, "Undo")
     browser.wait_for("document.querySelector('.map-bar').hidden")
     assert len(studio.labels) == 8
+
+
+def canvas(browser):
+    """Left, top, width and height of the map, in the middle of the window."""
+    browser.evaluate("document.querySelector('.map-canvas').scrollIntoView({block: 'center'})")
+    box = "document.querySelector('.map-canvas').getBoundingClientRect()"
+    return browser.evaluate(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
+
+
+def test_pointer_on_a_dot_shows_the_image_and_its_name(browser, show):
+    show("look", MAP_IS_THERE)
+    left, top, width, height = canvas(browser)
+    scale = (min(width, height) - 56) / 10000
+    browser.move(left + width / 2 + (2000 - 5000) * scale, top + height / 2 + (2000 - 5000) * scale)  # image 0
+    browser.wait_for("document.querySelector('.map-card strong')?.textContent === 'photo_00.jpg'")
+    words = "document.querySelector('.map-card span').textContent"
+    assert browser.evaluate(words) == "label beach · guess beach, 90 % sure"
 
 
 def test_map_is_moved_by_keys_and_told_in_words(browser, show):
@@ -116,7 +132,10 @@ def test_without_a_model_it_says_what_is_missing(browser, studio, show):
 
 def test_form_says_only_what_was_filled_in(browser, studio, show):
     show("runs?new=train", "!!document.querySelector('.job-form')")
-    assert browser.evaluate("[...document.querySelectorAll('.job-form details')].map((one) => one.open)") == [True, False]
+    assert browser.evaluate("[...document.querySelectorAll('.job-form details')].map((one) => one.open)") == [
+        True,
+        False,
+    ]
     browser.evaluate("document.querySelector('#field-train-method').value = 'fixmatch'")
     browser.evaluate("document.querySelector('#field-train-stream').click()")
     browser.evaluate("document.querySelector('#field-train-projectors').focus()")
@@ -156,7 +175,9 @@ def test_two_runs_side_by_side(browser, show):
     verdict = browser.wait_for("document.querySelector('.verdict')?.textContent")
     assert verdict.startswith("On this one seed simmatch with 3 projectors is better")
     assert browser.evaluate("document.querySelector('.best').textContent") == "2.5 % (better)"
-    cells = browser.evaluate("[...document.querySelectorAll('.confusion tbody tr:first-child td')].map((one) => one.textContent)")
+    cells = browser.evaluate(
+        "[...document.querySelectorAll('.confusion tbody tr:first-child td')].map((one) => one.textContent)"
+    )
     assert cells == ["−1", "0", "0", "+1"]
     browser.evaluate("document.querySelector('.differing .look-list').click()")
     banner = browser.wait_for("document.querySelector('.banner:not([hidden])')?.textContent")
@@ -166,7 +187,9 @@ def test_two_runs_side_by_side(browser, show):
 def test_run_from_a_terminal_has_its_page(browser, show):
     show("runs?run=photos-fixmatch-0", "!!document.querySelector('.view-runs .confusion')")
     assert browser.evaluate("document.querySelector('.view-runs h1').textContent") == "photos-fixmatch-0"
-    assert browser.evaluate("document.querySelector('.view-runs .chart').getAttribute('aria-label')").startswith("test error over step")
+    assert browser.evaluate("document.querySelector('.view-runs .chart').getAttribute('aria-label')").startswith(
+        "test error over step"
+    )
 
 
 def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, studio, show):
@@ -187,7 +210,9 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
 
 
-@pytest.mark.parametrize("view", ["look", "runs", "runs?new=train", "runs?a=photos-simmatch-0&b=photos-fixmatch-0", "finish"])
+@pytest.mark.parametrize(
+    "view", ["look", "runs", "runs?new=train", "runs?a=photos-simmatch-0&b=photos-fixmatch-0", "finish"]
+)
 def test_no_view_is_wider_than_a_phone(browser, studio, show, view):
     studio.job("train", {})
     show(view, "document.querySelectorAll('.look-panel').length > 0", width=390, height=844)

@@ -9,7 +9,7 @@ import { mountMap } from "./mappanel.js";
 const LISTS = [
   ["mistakes", "Most confident mistakes", "Labeled images that a model which never saw their label got wrong, the surest first."],
   ["suspects", "Suspected label errors", "Your label stands against the images around it: look once more."],
-  ["disagreement", "Projectors disagree", "The model's own projectors guess differently here, so a label teaches it much."],
+  ["disagreement", "Projectors disagree", "Where the model's own projectors differ most comes first: a label there teaches it much."],
   ["unlike", "Unlike any other", "Far from everything else: odd ones, broken ones, or a class of their own."],
 ];
 const PREVIEW = 6;
