@@ -155,7 +155,10 @@ def test_form_says_only_what_was_filled_in(browser, studio, show):
 
 def test_job_is_stopped_and_resumed(browser, studio, show):
     studio.job("train", {})
+    studio.runs["photos-simmatch-0-2"] = studio.run("photos-simmatch-0-2", 1)
     show("runs", "document.querySelector('[data-job] progress')?.value === 120")
+    state = "document.querySelector('[data-run=photos-simmatch-0-2] .status')?.textContent"
+    browser.wait_for(f"{state} === 'running'")  # there are results, but the guard may still keep another model
     browser.evaluate("window.before = document.querySelector('[data-job] button'); null")
     studio.jobs["job-0"]["progress"] |= {"step": 240}
     studio.publish_soon("job", studio.jobs["job-0"])
@@ -163,6 +166,7 @@ def test_job_is_stopped_and_resumed(browser, studio, show):
     assert browser.evaluate("window.before.isConnected")  # no click on it is lost
     press(browser, "Stop")
     browser.wait_for("document.querySelector('[data-job]').dataset.state === 'stopped'")
+    browser.wait_for(f"{state} === 'finished'")
     press(browser, "Resume")
     browser.wait_for("document.querySelector('[data-job]').dataset.state === 'running'")
     assert [path for path, _ in studio.asked] == ["/api/jobs/job-0/stop", "/api/jobs/job-0/resume"]

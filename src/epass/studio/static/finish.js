@@ -38,7 +38,7 @@ export function mount(root, studio) {
   );
   paintLabels();
 
-  const finished = () => runs.filter((run) => run.state === "finished");
+  const finished = () => runs.filter((run) => jobs.stateOf(run) === "finished");
   const current = () => finished().find((run) => run.name === chosen) ?? finished()[0] ?? null;
   const newest = (what, run) => jobs.all().find((job) => job.do === what && (!run || [job.said.run, ...(job.said.runs ?? [])].includes(run)));
 

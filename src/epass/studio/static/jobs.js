@@ -77,7 +77,8 @@ export function followJobs(studio, changed) {
     },
     /** the newest first */
     all: () => [...jobs.values()].sort((a, b) => b.started - a.started),
-    get: (id) => jobs.get(id),
+    /** A run has its results before its job is over: the guard may still decide which model is kept. */
+    stateOf: (run) => ([...jobs.values()].some((job) => job.run === run.name && isRunning(job)) ? "running" : run.state),
   };
 }
 

@@ -102,12 +102,8 @@ export function mountMap(studio) {
     ids = found?.xy?.length ? (found.ids ?? Array.from({ length: found.xy.length / 2 }, (_, i) => i)) : null;
     empty.hidden = ids !== null;
     body.hidden = ids === null;
-    if (!ids) {
-      empty.textContent = state.progress?.total
-        ? `The map appears when all images have been looked at: ${count(state.progress.done, "image")} of ${state.progress.total.toLocaleString("en")} so far.`
-        : "The map appears by itself when all images have been looked at once. This takes a minute or two.";
-      return;
-    }
+    empty.textContent = "The map appears by itself, when all images have been looked at and the model has a moment: a minute or two.";
+    if (!ids) return;
     await Promise.all([readLabels(), readGuesses()]);
     map.resize();
     if (drawn.length !== found.xy.length || found.xy.some((value, k) => value !== drawn[k])) map.setPoints(ids, found.xy);

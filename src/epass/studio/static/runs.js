@@ -73,6 +73,7 @@ export function mount(root, studio) {
     showJobs(studio, gone, over);
     if (lately.hidden) lately.open = over[0]?.state !== "finished";
     lately.hidden = !over.length;
+    if (runs) paintTable();
   }
 
   function paintTable() {
@@ -89,7 +90,7 @@ export function mount(root, studio) {
       fill(table, el("table", { class: "plain runs" },
         el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head || el("span", { class: "unseen" }, "Compare"))))), body));
     }
-    keep(body, runs.map((run) => [run, () => row(run)]));
+    keep(body, runs.map((run) => ({ ...run, state: jobs.stateOf(run) })).map((run) => [run, () => row(run)]));
   }
 
   function row(run) {
@@ -133,7 +134,7 @@ export function mount(root, studio) {
     const made = buildForm(form, {
       plan: async (said) => {
         const events = await ask(said, true);
-        return events.length ? [el("h3", {}, "The plan"), ...showEvents(events)] : el("p", {}, "This is done in a moment: nothing to plan.");
+        return events.length ? showEvents(events) : el("p", {}, "This is done in a moment: nothing to plan.");
       },
       start: async (said) => {
         await ask(said, false);
