@@ -134,6 +134,8 @@ class FakeLook(FakeStudio):
         self.loop.call_soon_threadsafe(self.publish, event, value)
 
     def _write(self, path: str, said: dict[str, str], content: bytes) -> Response:
+        if path == "/api/import" and said["force"] == "0":
+            return JSONResponse({"error": "2 images have another label already.", "rows": []}, 409)
         if not path.startswith("/api/jobs"):
             return super()._write(path, said, content)
         body = json.loads(content)

@@ -214,11 +214,29 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
 
 
+def test_labels_are_taken_in_and_replaced_only_when_asked(browser, show):
+    show("finish", "!!document.querySelector('#finish-file')")
+    browser.evaluate(
+        """(() => {
+            const file = document.querySelector("#finish-file"), given = new DataTransfer();
+            given.items.add(new File(["file,label"], "labels & more.csv"));
+            file.files = given.files;
+            file.dispatchEvent(new Event("change"));
+        })()"""
+    )
+    said = "document.querySelector('.view-finish').textContent"
+    browser.wait_for(f"{said}.includes('2 images have another label already.')")
+    browser.events.clear()  # the browser tells of the answer 409 by itself
+    press(browser, "Take them in anyway: they replace labels that differ")
+    browser.wait_for(f"{said}.includes('Took in labels & more.csv: 10 bytes.')")
+
+
 @pytest.mark.parametrize(
     "view", ["look", "runs", "runs?new=train", "runs?a=photos-simmatch-0&b=photos-fixmatch-0", "finish"]
 )
-def test_no_view_is_wider_than_a_phone(browser, studio, show, view):
+def test_views_fit_a_phone(browser, studio, show, view):
     studio.job("train", {})
     show(view, "document.querySelectorAll('.look-panel').length > 0", width=390, height=844)
     wide = "[...document.querySelectorAll('.view:not([hidden])')].map((one) => one.scrollWidth)"
     browser.wait_for(f"{wide}.every((width) => width <= 390)")
+    assert browser.evaluate("document.scrollingElement.scrollHeight") == 844  # the view scrolls, the frame stays

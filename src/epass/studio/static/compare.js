@@ -41,7 +41,8 @@ function scores(one, other) {
   const said = (value) => (value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value));
   return el("div", { class: "table-box" }, el("table", { class: "plain" },
     el("thead", {}, el("tr", {}, el("td"), heading(one), heading(other))),
-    el("tbody", {}, rows, settings.map((key) => el("tr", {}, el("th", { scope: "row" }, el("code", {}, key)), el("td", {}, said(one.recipe[key])), el("td", {}, said(other.recipe[key])))))));
+    el("tbody", {}, rows),
+    settings.length ? el("tbody", {}, el("tr", {}, el("th", { scope: "rowgroup", colspan: 3, class: "group" }, "Settings that differ")), settings.map((key) => el("tr", {}, el("th", { scope: "row" }, el("code", {}, key)), el("td", {}, said(one.recipe[key])), el("td", {}, said(other.recipe[key]))))) : null));
 }
 
 function curves(one, other) {

@@ -125,7 +125,7 @@ export function mount(root, studio) {
         fill(outcome, el("p", { class: "good" }, said));
         studio.refresh?.();
       } catch (error) {
-        const anyway = force || ![400, 409].includes(error.status) ? null
+        const anyway = error.status !== 409 ? null // else the file itself cannot be read
           : el("button", { type: "button", onclick: () => takeIn(taken, true) }, "Take them in anyway: they replace labels that differ");
         fill(outcome, el("p", { class: "bad" }, error.message), anyway);
       }

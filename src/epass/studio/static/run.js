@@ -9,7 +9,7 @@ const AGAIN = 3000; // ms until a run that goes on is looked at again
 const CURVES = [["test_error", "test error"], ["valid_error", "validation error"], ["coverage", "coverage"], ["quality", "quality"]];
 
 /** The page of a run; it is kept fresh while the run goes on and `shown()` still is this run. */
-export async function paintRun(page, studio, name, shown) {
+export async function paintRun(page, studio, name, shown, stateOf) {
   const back = el("a", { class: "back", href: "#runs" }, "← All runs");
   let run;
   try {
@@ -19,6 +19,7 @@ export async function paintRun(page, studio, name, shown) {
     return;
   }
   if (shown() !== name) return;
+  run.state = stateOf(run);
   const open = [...page.querySelectorAll("details[open]")].map((each) => each.dataset.part);
   const part = (key, title, ...children) => el("details", { class: "panel", data: { part: key }, open: open.includes(key) }, el("summary", {}, title), children);
   fill(page,
@@ -36,7 +37,7 @@ export async function paintRun(page, studio, name, shown) {
     run.report ? el("p", {}, el("a", { class: "button", href: `/report/${encodeURIComponent(run.name)}`, target: "_blank", rel: "noopener" }, "Open its report")) : null,
     part("recipe", "Every setting", facts(Object.entries(run.recipe).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]))),
     part("files", "Files and command", el("p", { class: "small" }, run.files.join(", ")), run.command ? el("p", { class: "small" }, el("code", {}, run.command)) : null));
-  if (run.state === "running") setTimeout(() => shown() === name && paintRun(page, studio, name, shown), AGAIN);
+  if (run.state === "running") setTimeout(() => shown() === name && paintRun(page, studio, name, shown, stateOf), AGAIN);
 }
 
 function summary(run) {

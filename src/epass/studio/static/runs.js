@@ -30,7 +30,10 @@ export function mount(root, studio) {
   function paint() {
     clearInterval(timer);
     if (params.a && params.b) return paintPair(page, studio, params.a, params.b);
-    if (params.run) return paintRun(page, studio, params.run, () => params.run);
+    if (params.run) {
+      const show = () => paintRun(page, studio, params.run, () => params.run, jobs.stateOf);
+      return jobs.read().then(show, show);
+    }
     if (params.new) return paintForm(params.new);
     return paintList();
   }
