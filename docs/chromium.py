@@ -79,16 +79,20 @@ class Chromium:
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send one command and wait for its answer."""
+        number = self._send(method, **parameters)
+        answer = self._wait(lambda received: received.get("id") == number)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error'].get('message')}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _send(self, method: str, **parameters: Any) -> int:
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        answer = self._wait(lambda received: received.get("id") == self._count)
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error'].get('message')}")
-        result: dict[str, Any] = answer["result"]
-        return result
+        return self._count
 
     def open(
         self, page: Path | str, *, width: int = 1000, height: int = 800, media: str = "", dark: bool = False
@@ -210,5 +214,7 @@ class Chromium:
             received: dict[str, Any] = json.loads(message)
             if "method" in received:
                 self.events.append(received)
+            if received.get("method") == "Page.javascriptDialogOpening":  # a page that asks whether to leave it
+                self._send("Page.handleJavaScriptDialog", accept=True)
             if wanted(received):
                 return received

@@ -35,11 +35,11 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 class FakeStudio:
-    """What the server knows, and what it answers; `gone` lets every request fail."""
+    """What the server knows and answers; `gone` lets every request fail, `held` and `wait` let writes take long."""
 
     def __init__(self, names: list[str], truth: list[str], photos: Path | None = None) -> None:
         self.names, self.truth, self.photos = names, truth, photos
-        self.n, self.gone, self.wait = 0, False, 0.0
+        self.n, self.gone, self.held, self.wait = 0, False, False, 0.0
         self.classes: list[dict[str, Any]] = []
         self.labels: dict[int, int] = {}
         self.marks: dict[int, str] = {}
@@ -68,7 +68,8 @@ class FakeStudio:
     def state(self) -> dict[str, Any]:
         held = list(self.marks.values())
         return {
-            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos", "version": "1"}, "n": self.n,
+            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos", "version": "1"},
+            "n": self.n,
             "classes": self.counted(), "marks": {mark: held.count(mark) for mark in MARKS},
             "labeled": len(self.labels), "keys": self.keys, "model": self.model, "progress": None,
         }  # fmt: skip
@@ -140,7 +141,11 @@ class FakeStudio:
         if not mine:
             return JSONResponse({"error": "There is nothing left to undo in this tab."}, 400)
         labels, marks, classes = self.past.pop(mine[-1])[1]
-        ids = [i for i in range(len(self.names)) if (labels.get(i), marks.get(i)) != (self.labels.get(i), self.marks.get(i))]
+        ids = [
+            i
+            for i in range(len(self.names))
+            if (labels.get(i), marks.get(i)) != (self.labels.get(i), self.marks.get(i))
+        ]
         self.labels, self.marks, self.classes = labels, marks, classes
         said = f"Undid: {self.names[ids[0]]}" if ids else "Undid the change of classes."
         return JSONResponse(self.changed(ids, said, classes=not ids))
@@ -182,13 +187,20 @@ class FakeStudio:
         history = (self.model or {"history": []})["history"]
         count, wide = len(self.labels), 1.2 / len(self.labels) ** 0.5
         score = {"value": right, "low": max(0.0, right - wide), "high": min(1.0, right + wide / 2), "labels": count}
-        row = {"n": n, "labels": count, "classes": len(used), "how": "semi-supervised", "seconds": 4.0, "at": time.time()}
+        row = {
+            "n": n,
+            "labels": count,
+            "classes": len(used),
+            "how": "semi-supervised",
+            "seconds": 4.0,
+            "at": time.time(),
+        }
         self.model = {
             "n": n, "labels": count, "how": "semi-supervised", "accuracy": score, "seconds": 4.0, "behind": 0,
             "labels_only": {**score, "value": right - 0.08},
             "helped": "The unlabeled images helped: 8 more of 100 photos are right than with the labels alone.",
             "history": [*history, {**row, "accuracy": right, "low": score["low"], "high": score["high"]}],
-            "enough": {"verdict": "not yet", "sentence": "Not yet: the last 10 labels still raised the accuracy by 4 points."},
+            "enough": {"verdict": "not yet", "sentence": "Not yet: the last 10 labels still helped by 4 points."},
         }  # fmt: skip
         self.publish("model", self.model)
 
@@ -221,6 +233,8 @@ class FakeStudio:
         path, said = request.url.path, dict(request.query_params)
         if request.method == "POST":
             await asyncio.sleep(self.wait)
+            while self.held:
+                await asyncio.sleep(0.01)
             return self._write(path, said, await request.body())
         top, _, rest = path.strip("/").partition("/")
         if top in ("thumb", "image"):
@@ -270,7 +284,10 @@ class FakeStudio:
             matrix = [[pairs.count((true, guess)) for guess in of] for true in of]
             return {"classes": of, "matrix": matrix, "labels": len(pairs), "how": "semi-supervised"}
         if what == "look/calibration":
-            bins = [{"low": k / 5, "high": k / 5 + 0.2, "count": 4, "confidence": k / 5 + 0.1, "accuracy": k / 5 + 0.05} for k in range(5)]
+            bins = [
+                {"low": k / 5, "high": k / 5 + 0.2, "count": 4, "confidence": k / 5 + 0.1, "accuracy": k / 5 + 0.05}
+                for k in range(5)
+            ]
             return {"bins": bins, "ece": 0.05, "labels": len(self.labels), "how": "semi-supervised"}
         return []
 
@@ -308,7 +325,9 @@ if __name__ == "__main__":
         files = sorted(asked.photos.rglob("*.jpg"))
         random.Random(0).shuffle(files)
         files = files[: asked.images]
-        fake = FakeStudio([str(f.relative_to(asked.photos)) for f in files], [f.parent.name for f in files], asked.photos)
+        fake = FakeStudio(
+            [str(f.relative_to(asked.photos)) for f in files], [f.parent.name for f in files], asked.photos
+        )
     else:
         kinds = ("beach", "forest", "mountain", "street")
         numbers = range(asked.images)

@@ -70,10 +70,20 @@ def shown(browser):
     return int(source.split("/")[2].split("?")[0]) if source else None
 
 
+def text(browser, selector):
+    """The words of what is in sight, as soon as it has some."""
+    return browser.wait_for(
+        f"(() => {{ const e = document.querySelector({selector!r}); return e?.checkVisibility() && e.innerText; }})()"
+    )
+
+
 def box(browser, selector):
     return browser.evaluate(
-        f"(() => {{ const b = document.querySelector({selector!r}).getBoundingClientRect();"
-        " return {x: b.x + b.width / 2, y: b.y + b.height / 2, left: b.left, top: b.top, right: b.right, bottom: b.bottom}; })()"
+        f"""(() => {{
+            const found = document.querySelector({selector!r});
+            const {{ x, y, width, height, left, bottom }} = found.getBoundingClientRect();
+            return {{ x: x + width / 2, y: y + height / 2, left, bottom }};
+        }})()"""
     )
 
 
@@ -110,7 +120,9 @@ def test_first_visit_names_classes_and_labels_by_number(browser, serve):
 
 
 def test_the_policy_of_the_page_is_active(browser, studio):
-    browser.evaluate("(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); })()")
+    browser.evaluate(
+        "{ const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); }"
+    )
     assert browser.evaluate("window.ran ?? null") is None
 
 
@@ -129,11 +141,12 @@ def test_no_key_is_lost_and_each_finds_its_image(browser, studio, pause):
 
 
 def test_the_next_image_waits_until_the_answer_is_written(browser, studio):
-    studio.wait = 0.3
+    studio.held = True
     before = shown(browser)
     browser.press("1")
+    browser.wait_for("document.getElementById('saved').textContent === 'saving 1 answer'")
     assert shown(browser) == before
-    assert browser.evaluate("document.getElementById('saved').textContent") == "saving 1 answer"
+    studio.held = False
     wait_until(lambda: shown(browser) != before)
     assert studio.labels == {before: 0}
 
@@ -168,8 +181,7 @@ def test_enter_accepts_the_guess_that_was_shown_even_if_the_model_thinks_again(b
     assert f"{guess[1]:.0%}".replace("%", " %") in words
     for i in studio.guesses:
         studio.guesses[i] = ((guess[0] + 1) % 3, 0.51)
-    server_loop = studio.loop
-    server_loop.call_soon_threadsafe(studio.publish, "model", studio.model)
+    studio.loop.call_soon_threadsafe(studio.publish, "model", studio.model)
     browser.evaluate("new Promise((done) => setTimeout(done, 200))")
     assert browser.evaluate(chip) == words
     browser.press("Enter")
@@ -182,7 +194,7 @@ def test_new_suggestions_replace_only_what_nobody_has_seen(browser, studio):
     order = studio.ids("suggested", {})
     for key in "123":
         browser.press(key)
-    browser.wait_for("document.querySelector('.score')?.innerText")
+    text(browser, ".score")
     wait_until(lambda: shown(browser) == order[3])
     fresh = [i for i in studio.ids("suggested", {}) if i not in order[:5]]
     for _ in range(3):
@@ -215,13 +227,15 @@ def test_selecting_many_and_assigning_them_at_once(browser, studio):
 
 
 def test_a_grid_of_100_000_images_holds_only_those_in_sight(browser, serve):
-    fake, url = serve(images=100_000)
+    _, url = serve(images=100_000)
     browser.open(f"{url}#label?view=all&mode=grid", width=1200, height=760)
     browser.wait_for("document.querySelectorAll('.tile img.there').length >= 8")
     browser.evaluate("document.querySelector('.grid').scrollTop = 1e9")
     browser.wait_for("document.querySelector('#tile-99999 img.there') !== null")
     assert browser.evaluate("document.querySelectorAll('.tile').length") < 100
-    assert browser.evaluate("document.querySelector('#tile-99999').getAttribute('aria-label')").startswith("<i>photo</i> 99999")
+    assert browser.evaluate("document.querySelector('#tile-99999').getAttribute('aria-label')").startswith(
+        "<i>photo</i> 99999"
+    )
 
 
 def test_classes_are_renamed_and_merged_and_labels_follow(browser, studio):
@@ -231,9 +245,13 @@ def test_classes_are_renamed_and_merged_and_labels_follow(browser, studio):
     click(browser, "[data-edit='0']")
     browser.write("wood")
     browser.press("Enter")
-    browser.wait_for("document.querySelector('.class-name').textContent === 'wood' && !document.querySelector('dialog')")
+    browser.wait_for(
+        "document.querySelector('.class-name').textContent === 'wood' && !document.querySelector('dialog')"
+    )
     click(browser, "[data-edit='2']")
-    browser.evaluate("(() => { const s = document.querySelector('dialog select'); s.value = '0'; s.dispatchEvent(new Event('change')); })()")
+    browser.evaluate(
+        "{ const s = document.querySelector('dialog select'); s.value = '0'; s.dispatchEvent(new Event('change')); }"
+    )
     click(browser, "dialog .edit > .row:nth-of-type(2) button")
     browser.wait_for("document.querySelectorAll('.classes li').length === 2")
     assert sorted(studio.labels.values()) == [0, 0, 1]
@@ -244,17 +262,27 @@ def test_an_answer_of_another_tab_is_not_overwritten(browser, studio):
     number = shown(browser)
     studio.labels[number] = 2  # as from a tab of which this one has not heard yet
     browser.press("1")
-    assert "another tab" in browser.wait_for("document.querySelector('.toast.warning')?.innerText")
+    assert "another tab" in text(browser, ".toast.warning")
     assert studio.labels == {number: 2}
     assert shown(browser) == number
-    assert browser.wait_for("document.querySelector('.single-now .answer')?.innerText") == "street"
+    assert text(browser, ".single-now .answer") == "street"
+
+
+def test_what_another_tab_says_shows_in_place(browser, studio):
+    open_grid(browser)
+    number = studio.ids("suggested", {})[4]
+    before = browser.evaluate("[...document.querySelectorAll('.tile img')].map((image) => image.src)")
+    studio.labels[number] = 2
+    studio.loop.call_soon_threadsafe(studio.changed, [number], "")
+    assert text(browser, "#tile-4 .tile-caption b") == "street"
+    assert browser.evaluate("[...document.querySelectorAll('.tile img')].map((image) => image.src)") == before
 
 
 def test_while_the_server_is_gone_nothing_is_lost_and_nobody_goes_on(browser, studio):
     number = shown(browser)
     studio.gone = True
     browser.press("1")
-    assert "Not saved yet: 1 answer" in browser.wait_for("!document.getElementById('bar').hidden && document.getElementById('bar').innerText")
+    assert "Not saved yet: 1 answer" in text(browser, "#bar")
     browser.press("2")
     assert shown(browser) == number
     studio.gone = False
@@ -288,7 +316,7 @@ def test_labels_are_reviewed_by_class_and_a_banner_leads_back(browser, studio):
     browser.wait_for("document.querySelectorAll('.tile').length === 2")
     assert browser.evaluate("document.querySelector('.tab-class').selectedOptions[0].textContent") == "forest (2)"
     browser.evaluate("location.hash = 'label?view=unlike&title=Unlike any other&mode=grid'")
-    assert "Unlike any other" in browser.wait_for("!document.querySelector('.banner').hidden && document.querySelector('.banner').innerText")
+    assert "Unlike any other" in text(browser, ".banner")
     click(browser, ".banner button")
     browser.wait_for("document.querySelector('.tab[aria-pressed=true]')?.dataset.tab === 'suggested'")
     browser.press("/")
@@ -315,7 +343,10 @@ CONTRAST = """(() => {
   const rgb = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return {r, g, b, a}; };
   const part = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
   const light = ({r, g, b}) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.a === 1) return c; } return rgb("rgb(255,255,255)"); };
+  const ground = (e) => {
+    const color = rgb(getComputedStyle(e).backgroundColor);
+    return color.a === 1 || !e.parentElement ? color : ground(e.parentElement);
+  };
   const bad = [];
   for (const e of document.querySelectorAll("body *")) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
@@ -339,7 +370,9 @@ def test_fits_a_phone_and_can_be_read(browser, serve, dark):
     browser.wait_for("document.querySelector('.chip') && document.querySelector('.score')?.innerText")
     assert browser.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     for _ in range(2):  # one image, then the grid
-        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth && document.querySelector('.view-label').scrollWidth <= innerWidth")
+        assert browser.evaluate(
+            "['html', '.view-label'].every((each) => document.querySelector(each).scrollWidth <= innerWidth)"
+        )
         assert browser.evaluate(CONTRAST) == []
         open_grid(browser) if shown(browser) is not None else None
     assert browser.complaints() == []

@@ -28,9 +28,10 @@ async function ask(path, options = {}) {
 }
 
 export const api = {
+  version: undefined, // of the server's start: numbers of images may mean others after the next one
   get: (path) => ask(path),
-  post: (path, body = {}, options = {}) =>
-    ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), ...options }),
+  post: (path, body = {}) =>
+    ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ version: api.version, ...body }) }),
   upload: (path, blob) =>
     ask(path, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: blob }),
 };

@@ -54,15 +54,18 @@ function ownTab() {
   }
 }
 
+/** A sentence for a moment. A new one takes the place of the last one, but warnings stay until they were read. */
 function toast(sentence, kind = "info") {
   if (!sentence) return;
-  const shown = [...byId("toasts").children].find((each) => each.dataset.sentence === sentence);
-  shown?.remove();
-  const close = el("button", { type: "button", class: "quiet square", aria: { label: "Dismiss" }, onclick: () => made.remove() }, "×");
-  const made = el("div", { class: `toast ${kind}`, data: { sentence } }, el("span", {}, sentence), close);
-  byId("toasts").append(made);
-  while (byId("toasts").children.length > 3) byId("toasts").firstChild.remove();
-  setTimeout(() => made.remove(), kind === "info" ? 4000 : 9000);
+  const home = byId("toasts");
+  for (const each of [...home.children]) if (each.matches(".info") || each.dataset.sentence === sentence || home.children.length > 2) each.remove();
+  const close = () => { made.remove(); if (!home.children.length) home.hidePopover(); };
+  const button = el("button", { type: "button", class: "quiet square", aria: { label: "Dismiss" }, onclick: close }, "×");
+  const made = el("div", { class: `toast ${kind}`, data: { sentence } }, el("span", {}, sentence), button);
+  home.append(made);
+  if (home.matches(":popover-open")) home.hidePopover();
+  home.showPopover(); // over a window that was opened meanwhile, too
+  setTimeout(close, kind === "info" ? 3500 : 9000);
 }
 
 /** A sentence that stays until `bar("")`. */
@@ -84,6 +87,7 @@ function refresh(after = 150) {
   asked ??= new Promise((done) => setTimeout(done, after)).then(async () => {
     asked = null;
     const fresh = await api.get("/api/state");
+    if (fresh.project.version !== api.version) location.reload();
     if (fresh.n < studio.state.n) return;
     Object.assign(studio.state, fresh);
     studio.emit("state", studio.state);
@@ -194,6 +198,7 @@ async function start() {
     }
   }
   bar("");
+  api.version = studio.state.project.version;
   studio.emit("state", studio.state);
   saved(0);
   showProgress();
