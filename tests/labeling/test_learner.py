@@ -156,7 +156,8 @@ def test_views_follow_from_beliefs_and_from_the_labels_of_now(project: Project) 
     assert odd["why"] == "unlike all other images"
     summary = learner.summary()
     assert summary is not None
-    assert (summary["labels"], summary["behind"], summary["no_accuracy"]) == (12, 2, None)
+    assert (summary["labels"], summary["behind"]) == (12, 2)
+    assert "left out in turn" in summary["about"]
     found = learner.confusion()
     assert found is not None
     assert found["matrix"] == [[7, 0], [1, 6]]
@@ -200,7 +201,8 @@ def test_a_model_appears_improves_survives_a_kill_and_ends_at_once(project: Proj
         wait(lambda: (learner.summary() or {}).get("how") == SEMI_SUPERVISED)
         wait(lambda: len(learner.history) >= 2)
         assert {row["how"] for row in learner.history} == {LABELS_ONLY, SEMI_SUPERVISED}
-        assert (learner.summary() or {})["accuracy"] is None  # so few labels cannot tell
+        assert (learner.summary() or {})["accuracy"] is None
+        assert "Too few labels" in (learner.summary() or {})["about"]
         guesses = [row["guess"] == image % 2 for image, row in enumerate(learner.facts(range(COUNT)))]
         assert np.mean(guesses) > 0.7
         assert wait(learner.map)["ids"] is None

@@ -30,6 +30,10 @@ HISTORY, LOG = "history.jsonl", "worker.log"
 ATTEMPTS = 3  # to start a process that ends by itself, without having learned anything
 PATIENCE = 0.5  # seconds in which it may end by itself
 BINS = 10
+ABOUT = (
+    "Measured on your labels, each left out in turn. Suggested images are the harder ones: whoever follows the "
+    "suggestions sees an accuracy that is rather too low for the whole folder."
+)
 VIEWS = ("suggested", "mistakes", "unlike", "disagreement", "suspects", "cell", "guessed")
 Publish = Callable[[str, Any], None]
 
@@ -87,7 +91,7 @@ class Learner:
             "labels": facts["labels"],
             "how": beliefs.how,
             "accuracy": facts["accuracy"],
-            "no_accuracy": why_no_accuracy(self._counts()),
+            "about": ABOUT if facts["accuracy"] else why_no_accuracy(self._counts()),
             "labels_only": facts["labels_only"],
             "helped": facts["helped"],
             "history": [newest[count] for count in sorted(newest)],
