@@ -83,7 +83,7 @@ def believed(project: Project, **changes: Any) -> Beliefs:
         suggested=np.array([30, 20, 5], dtype=np.int32),
         unlike=np.array([17], dtype=np.int32),
         suspects=np.array([3], dtype=np.int32),
-        facts={**facts, "helped": None, "seconds": 1.0},
+        facts={**facts, "helped": None, "sampled": True, "seconds": 1.0},
     )
     return replace(found, **changes)
 
@@ -150,14 +150,15 @@ def test_views_follow_from_beliefs_and_from_the_labels_of_now(project: Project) 
     assert learner.ids("unlike") == [17]
     assert learner.ids("disagreement")[:2] == [39, 38]
     assert learner.ids("guessed", **{"class": 1})[:3] == [13, 15, 17]
-    doubtful, suspect, odd = learner.facts([30, 3, 17])
+    doubtful, fair, suspect, odd = learner.facts([30, 5, 3, 17])
+    assert fair["why"] is None  # it has a label by now
     assert doubtful["why"] == "the model hesitates between 'dark' and 'light'"
     assert (suspect["guess"], suspect["why"]) == (0, "the other labels speak against this one")
     assert odd["why"] == "unlike all other images"
     summary = learner.summary()
     assert summary is not None
     assert (summary["labels"], summary["behind"]) == (12, 2)
-    assert "left out in turn" in summary["about"]
+    assert "fair sample" in summary["about"]
     found = learner.confusion()
     assert found is not None
     assert found["matrix"] == [[7, 0], [1, 6]]
