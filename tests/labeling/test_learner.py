@@ -80,7 +80,7 @@ def believed(project: Project, **changes: Any) -> Beliefs:
         confidence=shares,
         margin=2 * shares - 1,
         disagreement=1 - shares,
-        suggested=np.array([30, 20, 5], dtype=np.int32),
+        suggested=np.array([30, 20, 13], dtype=np.int32),
         unlike=np.array([17], dtype=np.int32),
         suspects=np.array([3], dtype=np.int32),
         facts={**facts, "helped": None, "sampled": True, "seconds": 1.0},
@@ -144,14 +144,14 @@ def test_views_follow_from_beliefs_and_from_the_labels_of_now(project: Project) 
     learner = Learner(project, lambda *_: None)
     label(project, [20, 21])
     label(project, [22], "skip")
-    assert learner.ids("suggested")[:2] == [30, 39]  # then those with the smallest margin
+    assert learner.ids("suggested")[:3] == [30, 13, 39]  # then those with the smallest margin
     assert learner.ids("suggested")[-1] == 22
     assert learner.ids("mistakes") == learner.ids("suspects") == learner.ids("cell", true=1, guess=0) == [3]
     assert learner.ids("unlike") == [17]
     assert learner.ids("disagreement")[:2] == [39, 38]
     assert learner.ids("guessed", **{"class": 1})[:3] == [13, 15, 17]
-    doubtful, fair, suspect, odd = learner.facts([30, 5, 3, 17])
-    assert fair["why"] is None  # it has a label by now
+    doubtful, fair, suspect, odd = learner.facts([30, 13, 3, 17])
+    assert fair["why"] == "part of a fair sample, by which the accuracy is measured"
     assert doubtful["why"] == "the model hesitates between 'dark' and 'light'"
     assert (suspect["guess"], suspect["why"]) == (0, "the other labels speak against this one")
     assert odd["why"] == "unlike all other images"
