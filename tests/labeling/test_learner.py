@@ -80,10 +80,10 @@ def believed(project: Project, **changes: Any) -> Beliefs:
         confidence=shares,
         margin=2 * shares - 1,
         disagreement=1 - shares,
-        suggested=np.array([30, 20, 5], dtype=np.int32),
+        suggested=np.array([30, 20, 13], dtype=np.int32),
         unlike=np.array([17], dtype=np.int32),
         suspects=np.array([3], dtype=np.int32),
-        facts={**facts, "helped": None, "seconds": 1.0},
+        facts={**facts, "helped": None, "sampled": True, "seconds": 1.0},
     )
     return replace(found, **changes)
 
@@ -144,19 +144,21 @@ def test_views_follow_from_beliefs_and_from_the_labels_of_now(project: Project) 
     learner = Learner(project, lambda *_: None)
     label(project, [20, 21])
     label(project, [22], "skip")
-    assert learner.ids("suggested")[:2] == [30, 39]  # then those with the smallest margin
+    assert learner.ids("suggested")[:3] == [30, 13, 39]  # then those with the smallest margin
     assert learner.ids("suggested")[-1] == 22
     assert learner.ids("mistakes") == learner.ids("suspects") == learner.ids("cell", true=1, guess=0) == [3]
     assert learner.ids("unlike") == [17]
     assert learner.ids("disagreement")[:2] == [39, 38]
     assert learner.ids("guessed", **{"class": 1})[:3] == [13, 15, 17]
-    doubtful, suspect, odd = learner.facts([30, 3, 17])
+    doubtful, fair, suspect, odd = learner.facts([30, 13, 3, 17])
+    assert fair["why"] == "part of a fair sample, by which the accuracy is measured"
     assert doubtful["why"] == "the model hesitates between 'dark' and 'light'"
     assert (suspect["guess"], suspect["why"]) == (0, "the other labels speak against this one")
     assert odd["why"] == "unlike all other images"
     summary = learner.summary()
     assert summary is not None
-    assert (summary["labels"], summary["behind"], summary["no_accuracy"]) == (12, 2, None)
+    assert (summary["labels"], summary["behind"]) == (12, 2)
+    assert "fair sample" in summary["about"]
     found = learner.confusion()
     assert found is not None
     assert found["matrix"] == [[7, 0], [1, 6]]
@@ -200,7 +202,8 @@ def test_a_model_appears_improves_survives_a_kill_and_ends_at_once(project: Proj
         wait(lambda: (learner.summary() or {}).get("how") == SEMI_SUPERVISED)
         wait(lambda: len(learner.history) >= 2)
         assert {row["how"] for row in learner.history} == {LABELS_ONLY, SEMI_SUPERVISED}
-        assert (learner.summary() or {})["accuracy"] is None  # so few labels cannot tell
+        assert (learner.summary() or {})["accuracy"] is None
+        assert "Too few labels" in (learner.summary() or {})["about"]
         guesses = [row["guess"] == image % 2 for image, row in enumerate(learner.facts(range(COUNT)))]
         assert np.mean(guesses) > 0.7
         assert wait(learner.map)["ids"] is None

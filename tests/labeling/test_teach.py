@@ -126,8 +126,29 @@ def test_typical_images_come_first_then_those_the_model_hesitates_about() -> Non
 
 def test_a_class_with_a_single_label_is_asked_about() -> None:
     teacher = Teacher(examples(0.05), torch.device("cpu"))
-    found = teacher.believe(taught(teacher, [*range(0, 36, 3), *range(1, 36, 3), 2]))
-    assert truth(int(found.suggested[0])) == truth(2)
+    lesson = taught(teacher, [*range(0, 36, 3), *range(1, 36, 3), 2])
+    found = teacher.believe(lesson)
+    assert teacher.shown is not None
+    likely = teacher.shown.probs[:, lesson.classes.tolist().index(truth(2))]
+    usual = np.setdiff1d(np.flatnonzero(lesson.left), teacher.unlike)
+    assert found.suggested[0] == usual[likely[usual].argmax()]
+
+
+def test_an_accuracy_is_measured_on_a_fair_sample_as_soon_as_there_is_one() -> None:
+    teacher = Teacher(examples(), torch.device("cpu"))
+    hard = teacher.order[30:50].tolist()  # chosen by whatever is not chance
+    fair, skipped = teacher.order[:13].tolist(), int(teacher.order[5])
+    few = teacher.lesson(1, [(image, truth(image)) for image in [*hard, *fair[:5]]], [])
+    assert not few.sample.any()
+    asked = [image for image in [*hard, *fair] if image != skipped]
+    lesson = teacher.lesson(2, [(image, truth(image)) for image in asked], [(skipped, 1)])
+    assert set(lesson.labeled[lesson.sample].tolist()) == set(fair) - {skipped}
+    teacher.learn_labels(lesson)
+    found = teacher.believe(lesson)
+    assert found.facts["accuracy"]["labels"] == 12
+    assert found.facts["sampled"]
+    upcoming = [image for image in teacher.order.tolist() if lesson.left[image]]
+    assert found.suggested[:3:2].tolist() == upcoming[:2]  # every other suggestion makes the sample larger
 
 
 def test_a_wrong_label_is_suspected() -> None:
@@ -141,7 +162,9 @@ def test_a_wrong_label_is_suspected() -> None:
 
 def opinion(how: str, wrong: int) -> Opinion:
     labels = np.arange(40) % 2
-    lesson = Lesson(1, np.array([0, 1]), np.arange(40), labels, np.zeros(40, bool), np.ones(40, bool))
+    lesson = Lesson(
+        1, np.array([0, 1]), np.arange(40), labels, np.zeros(40, bool), np.ones(40, bool), np.ones(40, bool)
+    )
     said = np.eye(2)[np.where(np.arange(40) < wrong, 1 - labels, labels)]
     return Opinion(how, lesson, said, said, 1.0)
 

@@ -30,6 +30,12 @@ HISTORY, LOG = "history.jsonl", "worker.log"
 ATTEMPTS = 3  # to start a process that ends by itself, without having learned anything
 PATIENCE = 0.5  # seconds in which it may end by itself
 BINS = 10
+HESITATES = 0.5  # the largest margin between two classes that can be called so
+FAIR = "Measured on those of your labels that are a fair sample of the folder, each left out in turn."
+NOT_FAIR = (
+    "Measured on all of your labels, each left out in turn. If they are not a fair sample of the folder, nor is this: "
+    "doubtful images are harder than most. A few more labels of suggested images, and it is."
+)
 VIEWS = ("suggested", "mistakes", "unlike", "disagreement", "suspects", "cell", "guessed")
 Publish = Callable[[str, Any], None]
 
@@ -87,7 +93,7 @@ class Learner:
             "labels": facts["labels"],
             "how": beliefs.how,
             "accuracy": facts["accuracy"],
-            "no_accuracy": why_no_accuracy(self._counts()),
+            "about": _about(facts) or why_no_accuracy(self._counts()),
             "labels_only": facts["labels_only"],
             "helped": facts["helped"],
             "history": [newest[count] for count in sorted(newest)],
@@ -136,8 +142,11 @@ class Learner:
                     why = "the other labels speak against this one"
             elif image in suggested and beliefs.facts["by"] == TYPICAL:
                 why = "stands for a group of images like it"
-            elif image in suggested and (other := names.get(int(beliefs.second[image]))) and taken >= 0:
-                why = f"the model hesitates between '{names[taken]}' and '{other}'"
+            elif image in suggested and taken >= 0:
+                other = names.get(int(beliefs.second[image]))
+                why = f"the model hesitates between '{names[taken]}' and '{other}'" if other else None
+                if beliefs.margin[image] > HESITATES:
+                    why = "part of a fair sample, by which the accuracy is measured"
             elif image in unlike:
                 why = "unlike all other images"
             doubt = float(beliefs.disagreement[image])
@@ -341,6 +350,11 @@ class Learner:
         else:  # beliefs, or the map
             self.beliefs = self._fitting(read_beliefs(self.project.home / BELIEFS)) or self.beliefs
             self.publish("model", self.summary())
+
+
+def _about(facts: Mapping[str, Any]) -> str | None:
+    """What an accuracy was measured on, if there is one."""
+    return (FAIR if facts["sampled"] else NOT_FAIR) if facts["accuracy"] else None
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:

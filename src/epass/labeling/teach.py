@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..recipe import read_recipe
 from .beliefs import LABELS_ONLY, SEMI_SUPERVISED, TYPICAL, UNCERTAIN, Beliefs
-from .enough import why_no_accuracy
+from .enough import LEAST_LABELS, why_no_accuracy
 from .examples import RECIPE, Examples
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Lesson(NamedTuple):
     labels: NDArray[np.int64]  # (L,) positions among the classes
     left: NDArray[np.bool_]  # (M,) the images without a label and without a mark
     usable: NDArray[np.bool_]  # (M,) the images that may be learned from
+    sample: NDArray[np.bool_]  # (L,) the labels of a fair sample of all images, if they are enough to measure by
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,7 +69,8 @@ class Opinion:
 
         if not self.judged or why_no_accuracy(self.lesson.counts):
             return np.zeros(0, dtype=bool)
-        return mistakes(self.left_out, self.lesson.labels)
+        sample = self.lesson.sample if self.lesson.sample.any() else np.ones(len(self.lesson.labels), dtype=bool)
+        return mistakes(self.left_out[sample], self.lesson.labels[sample])
 
     @property
     def accuracy(self) -> dict[str, float] | None:
@@ -99,6 +101,9 @@ class Teacher:
     vectors: Floats = field(init=False)  # (M, D) half as long as floats: there may be 100,000
     scaled: Floats = field(init=False)  # as a linear classifier wants them
     unlike: Rows = field(init=False)
+    # All images, at random. However labels were chosen, those before the first image without an answer are a fair
+    # sample of the folder, and only by such a one an accuracy is that of the folder: doubtful images are harder.
+    order: Rows = field(init=False)
     queue: list[int] = field(default_factory=list, init=False)  # typical images that were suggested and have no answer
     labels_only: Opinion | None = field(default=None, init=False)
     semi: Opinion | None = field(default=None, init=False)
@@ -113,6 +118,7 @@ class Teacher:
 
         self.vectors = self.examples.dataset.train.pixels.numpy()
         self.scaled = standardized(self.vectors.astype(np.float32))
+        self.order = np.random.default_rng(SEED).permutation(len(self.vectors))
         some = self.some(np.arange(len(self.vectors)), COMPARED)
         self.unlike = some[outlying(self.vectors[some])]
 
@@ -126,7 +132,10 @@ class Teacher:
         label, mark = label[self.examples.ids], mark[self.examples.ids]
         labeled = np.flatnonzero(label >= 0)
         classes, numbers = np.unique(label[labeled], return_inverse=True)
-        return Lesson(n, classes, labeled, numbers, (label < 0) & (mark == 0), mark != NONE_OF_THESE)
+        left = (label < 0) & (mark == 0)
+        sample = np.isin(labeled, self.order[: int(left[self.order].argmax())] if left.any() else self.order)
+        sample &= sample.sum() >= LEAST_LABELS
+        return Lesson(n, classes, labeled, numbers, left, mark != NONE_OF_THESE, sample)
 
     def learn_labels(self, lesson: Lesson) -> dict[str, Any]:
         """Learn from the labels alone, of two classes at least; returns a row of the history."""
@@ -266,6 +275,7 @@ class Teacher:
                 "labels": len(known),
                 "accuracy": None if why_no_accuracy(shown.lesson.counts) else shown.accuracy or self.measured,
                 "labels_only": self.labels_only.accuracy,
+                "sampled": bool(shown.lesson.sample.any()),
                 "helped": self.helped,
                 "seconds": round(shown.seconds, 2),
             }
@@ -305,7 +315,9 @@ class Teacher:
             rare = [name for name, count in lesson.counts.items() if count < EACH]
             columns = np.flatnonzero(np.isin(shown.lesson.classes.astype(str), rare))
             likely = pool[shown.probs[pool][:, columns].argmax(0)]
-            return np.array([*dict.fromkeys([*likely.tolist(), *doubtful.tolist()])], dtype=np.int64), UNCERTAIN
+            fair = self.order[lesson.left[self.order]][: len(doubtful)]
+            in_turn = np.stack([fair[: len(doubtful)], doubtful[: len(fair)]], 1).ravel()
+            return np.array([*dict.fromkeys([*likely.tolist(), *in_turn.tolist()])], dtype=np.int64), UNCERTAIN
         self.queue = [row for row in self.queue if lesson.left[row]]
         if not self.queue:
             rows = np.union1d(pool, lesson.labeled)
