@@ -1,6 +1,6 @@
 """From no label to 60 in the studio, without a browser: what accuracy after how many seconds?
 
-Whoever answers knows the class of a photo by its folder, and the model does not: all photos are linked into one folder
+Whoever answers knows the class of a photo by its folder, and the model does not: all photos are copied into one folder
 without classes. Photos that lie in no class folder are skipped from the start: nobody can answer them, so they are not
 suggested, but learned from. Answers follow the order of the studio's own suggestions, one every `--pause` seconds, as a
 person would give them; after 12, 30 and 60 of them the walk stops until the model has learned all, and the table gets a
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import shutil
 import subprocess
 import tempfile
@@ -62,16 +61,13 @@ COLUMNS = (
 
 
 def without_classes(folder: Path, home: Path) -> dict[str, str]:
-    """Link all photos into `home`, and return the class of each, "" where nobody knows."""
+    """Copy all photos into `home`, and return the class of each, "" where nobody knows."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
     truth = {}
     for number, path in enumerate(found):
         inside = path.relative_to(folder).parts[:-1]
         name = f"{number:06d}{path.suffix}"
-        try:
-            os.link(path, home / name)
-        except OSError:
-            shutil.copyfile(path, home / name)
+        shutil.copyfile(path, home / name)
         known = inside and inside[0] not in ("labeled", "test", "train", "unlabeled")
         truth[name] = inside[0] if known else inside[1] if len(inside) > 1 else ""
     return truth
@@ -170,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
         commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     facts, rows = {"commit": commit, "machine": machine()}, []
-    with tempfile.TemporaryDirectory(dir=options.photos.resolve().parent) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         truth = without_classes(options.photos, Path(folder))
         with closing(Project(Path(folder), print)) as project:
             began = time.monotonic()
