@@ -244,16 +244,15 @@ def made(part: Part, folder: Path, images: int, classes: int) -> tuple[float, fl
 
 def measure(part: Part, axis: str, sizes: Sequence[int], seconds: float) -> Iterator[Row]:
     """A row for each size of one axis."""
-    spent: list[float] = []  # seconds of the sizes before, with their files
+    spent = 0.0  # seconds of the size before, with its files
     for size, before in zip(sizes, [0, *sizes], strict=False):
         images = size if axis == "images" else (part.answers or OTHER["classes"])
         classes = size if axis == "classes" else OTHER["images"]
         row = {"part": part.name, "axis": axis, "images": str(images), "classes": str(classes)}
-        # twice as many images take at least twice as long; with more classes of as many images, it is seen on the way
-        grows = size / before if before and axis == "images" else spent[-1] / spent[-2] if len(spent) > 1 else 1.0
-        expected = max(1.0, grows) * spent[-1] if spent else 0.0
+        # more classes of as many images need not take longer
+        expected = spent * (size / before if axis == "images" else 1) if before else 0.0
         if expected > seconds:
-            spent.append(expected)
+            spent = expected
             yield row | {"note": f"left out: {expected:.0f} s expected"}
             continue
         folder = Path(tempfile.mkdtemp(prefix="growth-"))
@@ -264,10 +263,10 @@ def measure(part: Part, axis: str, sizes: Sequence[int], seconds: float) -> Iter
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(done, str) or isinstance(files, str):
-            spent.append(seconds)
+            spent = seconds
             yield row | {"note": str(done)}
         else:
-            spent.append(files.seconds + part.times * done.seconds)
+            spent = files.seconds + part.times * done.seconds
             yield row | {"seconds": f"{done.seconds:.3g}", "megabytes": f"{done.megabytes:.0f}"}
 
 
