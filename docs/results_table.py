@@ -194,9 +194,10 @@ def growth_table(axis: str) -> str:
     lines = [("", *(f"{size:,} {axis}" for size in sizes), "exponent of time", "of memory")]
     lines.append(("---",) * len(lines[0]))
     for part in growth.PARTS:
-        own = [row for row in found if row["part"] == part]
-        cells = [f"{row['seconds']} s, {row['megabytes']} MB" if row["seconds"] else row["note"] for row in own]
-        powers = [growth.exponent(own, axis, value) for value in ("seconds", "megabytes")]
+        own = {int(row[axis]): row for row in found if row["part"] == part}
+        known = {size: f"{row['seconds']} s, {row['megabytes']} MB" for size, row in own.items() if row["seconds"]}
+        cells = [known.get(size, own[size]["note"] if size in own else "–") for size in sizes]
+        powers = [growth.exponent(list(own.values()), axis, value) for value in ("seconds", "megabytes")]
         if own:
             lines.append((part, *cells, *("–" if power is None else f"{power:.2f}" for power in powers)))
     where = " and ".join(dict.fromkeys(f"{row['machine']}, commit `{row['commit']}`" for row in found))
