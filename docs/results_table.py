@@ -5,7 +5,8 @@
 The runs of a file of docs/results/runs.toml stand between comments such as `<!-- cifar10.csv -->` and `<!-- end -->`,
 what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
 between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
-`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, the line about the digits on
+`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, what growth costs between
+`<!-- images in growth.csv -->` or `<!-- classes in growth.csv -->` and `<!-- end -->`, the line about the digits on
 the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand;
 benchmarks/evidence.py calls this after it has added rows.
 """
@@ -26,7 +27,8 @@ from epass.methods import METHODS as CLASSES
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
-from evidence import Entry, entries, read_rows, to_come  # noqa: E402  (its folder is not on the path)
+import growth  # noqa: E402  (its folder is not on the path)
+from evidence import Entry, entries, read_rows, to_come  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
 METHODS = ROOT / "docs" / "methods"
@@ -184,6 +186,25 @@ def suggested_table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def growth_table(axis: str) -> str:
+    """Seconds and memory of every part against one axis, and the exponents of its last two sizes."""
+    found = [row for row in growth.read(growth.RESULTS) if row["axis"] == axis]
+    if not found:
+        return "Not measured yet.\n"
+    sizes = list(dict.fromkeys(int(row[axis]) for row in found))
+    lines = [("", *(f"{size:,} {axis}" for size in sizes), "exponent of time", "of memory")]
+    lines.append(("---",) * len(lines[0]))
+    for part in growth.PARTS:
+        own = {int(row[axis]): row for row in found if row["part"] == part}
+        known = {size: f"{row['seconds']} s, {row['megabytes']} MB" for size, row in own.items() if row["seconds"]}
+        cells = [known.get(size, own[size]["note"] if size in own else "–") for size in sizes]
+        powers = [growth.exponent(list(own.values()), axis, value) for value in ("seconds", "megabytes")]
+        if own:
+            lines.append((part, *cells, *("–" if power is None else f"{power:.2f}" for power in powers)))
+    where = " and ".join(dict.fromkeys(f"{row['machine']}, commit `{row['commit']}`" for row in found))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\nMeasured on {where}.\n"
+
+
 def way_of_training(row: dict[str, str]) -> str:
     """A method with its projectors, or a baseline, as tables call it."""
     if row["method"] in BASELINES:
@@ -202,6 +223,8 @@ def pages() -> Iterator[tuple[Path, str, str]]:
     yield RESULTS / "photos.md", "photos", photos_table()
     yield FRONT, "photos", photos_table(ON_THE_FRONT_PAGE)
     yield ROOT / "docs" / "suggest.md", "suggest.csv", suggested_table()
+    for axis in growth.SIZES:
+        yield ROOT / "docs" / "benchmarks.md", f"{axis} in growth.csv", growth_table(axis)
     for method in sorted({row["method"] for row in rows("digits.csv")}):
         yield METHODS / f"{method}.md", "digits.csv", digits_line(method)
 

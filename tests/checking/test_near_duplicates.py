@@ -8,6 +8,7 @@ import torch
 from pictures_with_copies import brighter, darker, photos, recompressed, shifted
 from torch import Tensor
 
+from epass.checking import duplicates
 from epass.checking.duplicates import connected, near_pairs
 from epass.checking.fingerprint import candidates, fingerprints, thumbnails
 from epass.checking.likeness import ALIKE, likeness, threshold
@@ -142,3 +143,19 @@ def test_the_same_is_found_every_time() -> None:
 
     assert near_pairs(images, mirror=True) == near_pairs(images, mirror=True)
     assert np.array_equal(state, torch.random.get_rng_state())
+
+
+def test_pixels_of_pairs_are_in_memory_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    digits, together = open_dataset("digits").train.pixels[:300], []
+    monkeypatch.setattr(duplicates, "TOGETHER", 10**9)
+    whole = near_pairs(digits, mirror=True)
+
+    def counted(first: Tensor, second: Tensor) -> Tensor:
+        together.append(len(first))
+        return likeness(first, second)
+
+    monkeypatch.setattr(duplicates, "likeness", counted)
+    monkeypatch.setattr(duplicates, "TOGETHER", 512)
+    assert near_pairs(digits, mirror=True) == whole
+    assert len(together) > 1
+    assert max(together) <= 512

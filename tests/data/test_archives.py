@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -217,3 +218,15 @@ def test_an_archive_that_changes_meanwhile_is_refused(make: Make, refused, monke
     monkeypatch.setattr("epass.data.opening.list_archive", lambda path: listed)
     with refused("changed while it was read"):
         open_dataset(path)
+
+
+def test_folders_in_an_archive_take_no_memory(make: Make) -> None:
+    names = [f"{kind}/{number}/{'d/' * 90}1.png" for kind in ("crow", "wren") for number in range(100)]
+    path = Path(make(dict.fromkeys(names, png(0))))
+    tracemalloc.start()
+    listing = archives.list_archive(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [str(file) for file in listing.train] == sorted(f"{path}/{name}" for name in names)
+    assert listing.labels == [0] * 100 + [1] * 100
+    assert most < 3_000_000  # 18,000 folders, each kept with the way to it, would be five times that

@@ -1,6 +1,6 @@
 import os
 import threading
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from PIL import Image
 
 from epass.data import Images, open_dataset
 from epass.data.read.decode import decode
+from epass.data.read.folder import _list_scored, list_folder
 
 
 def write(path: Path, color: object = (200, 100, 50), size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
@@ -288,3 +289,26 @@ def test_a_link_may_be_the_data_folder_itself(parts: Path, tmp_path: Path) -> No
 def test_tiny_image_sizes_are_refused(refused, parts: Path) -> None:
     with refused("image size of 0", "use 8 or more"):
         open_dataset(str(parts), image_size=0)
+
+
+def test_folders_are_not_searched_for_in_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        write(tmp_path / "many" / f"{number:02}" / "1.png")
+    compared = []
+    equal = PurePath.__eq__
+    monkeypatch.setattr(PurePath, "__eq__", lambda one, other: compared.append(one) or equal(one, other))
+    assert len(list_folder(tmp_path / "many").classes) == 60
+    assert len(compared) < 60
+
+
+def test_classes_are_not_searched_for_in_a_list(parts: Path) -> None:
+    class Unsearchable(list[str]):
+        def index(self, *_: object) -> int:
+            raise AssertionError("one search for each image")
+
+        def __contains__(self, _: object) -> bool:
+            raise AssertionError("one search for each class")
+
+    files, labels = _list_scored(parts / "test", parts, "test", Unsearchable(["ant", "crow", "wren"]), [])
+    assert [file.parent.name for file in files] == ["crow", "wren"]
+    assert labels == [1, 2]

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from epass.data import Images, concatenate
+from epass.data import EnlargedImages, Images, concatenate, from_arrays
 from epass.data.dataset import channel_statistics
 from epass.data.read.resize import resize
 
@@ -76,3 +76,39 @@ def test_resize_does_what_pillow_does(size: int) -> None:
 def test_resize_refuses_tiny_sizes(refused) -> None:
     with refused("image size of 7", "use 8 or more"):
         resize(torch.zeros(1, 1, 9, 9, dtype=torch.uint8), 7)
+
+
+def test_enlarged_images_are_kept_small_and_are_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (40, 10, 9), dtype=torch.uint8, generator=generator).numpy()
+    dataset = from_arrays(pixels[:30], [0, 1] * 15, pixels[30:], [0, 1] * 5, image_size=32)
+    train, whole = dataset.train, resize(torch.from_numpy(pixels[:30])[:, None], 32)
+    assert isinstance(train, EnlargedImages)
+    assert train.small.pixels.shape == (30, 1, 9, 9)
+    assert (len(train), train.shape) == (30, (1, 32, 32))
+    assert (dataset.mean, dataset.std) == channel_statistics(whole)
+    assert torch.equal(train.pixels, whole)
+    assert torch.equal(torch.cat(list(train.chunks(7))), whole)
+    index = torch.tensor([3, 29, 3])
+    some = train.select(index)
+    assert isinstance(some, EnlargedImages)
+    for taken in (train.take(index), train.look(index), some.pixels, train.to("cpu").take(index)):
+        assert torch.equal(taken, whole[index])
+    assert some.labels.tolist() == [1, 1, 1]
+    assert train.labeled(train.labels + 5).labels.tolist() == [5, 6] * 15
+    both = some.joined(train)
+    assert isinstance(both, EnlargedImages)
+    assert torch.equal(both.pixels, torch.cat([whole[index], whole]))
+    stored = Images(whole, train.labels)
+    for joined in (train.joined(stored), stored.joined(train)):
+        assert isinstance(joined, Images)
+        assert torch.equal(joined.pixels, torch.cat([whole, whole]))
+    elsewhere = train.to("meta")
+    assert isinstance(elsewhere, Images)
+    assert elsewhere.shape == train.shape
+
+
+def test_images_that_become_smaller_are_stored_so() -> None:
+    dataset = from_arrays(np.zeros((4, 12, 12), np.uint8), [0, 1, 0, 1], image_size=8)
+    assert isinstance(dataset.train, Images)
+    assert dataset.train.shape == (1, 8, 8)

@@ -165,6 +165,7 @@ def test_a_folder_keeps_its_split_at_any_image_size(tmp_path: Path, refused) -> 
         ({"test": [6]}, ('has 6 in "test"', "from 0 to 5")),
         ({"test": []}, ("has no image of its", "list at least one")),
         ({"classes": ["ant", "bee", "bat"]}, ("Unknown class 'bat'",)),
+        ({"classes": ["ant", "bee", ["cat"]]}, ("Unknown class",)),
         ({"classes": ["ant", "bee"]}, ('"labeled" that is of none of its',)),
     ],
 )

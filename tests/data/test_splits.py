@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from epass.data import Dataset, Images, Split, balanced_split, divide, open_set_labels
+from epass.data.split.drawing import stratified_part
 
 
 def dataset(labels: list[int], test: bool = False) -> Dataset:
@@ -446,3 +447,34 @@ def test_positions_lead_to_the_images() -> None:
     for field in fields(found):
         if field.name != "classes":
             assert getattr(found, field.name).tolist() == positions(getattr(split, field.name))
+
+
+class Watched(np.ndarray):
+    """Labels that count how often all of them are compared with something."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> Any:
+        Watched.comparisons += 1
+        return super().__eq__(other)
+
+
+def test_the_labels_are_not_read_once_for_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "comparisons", 0)
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(-1, 40), 3)).view(Watched)
+    chosen, _ = balanced_split(labels, 40, 40, 0)
+    assert labels[chosen].tolist() == list(range(40))
+    held_out = stratified_part(labels, 0.3, np.random.RandomState(0))
+    assert [labels[part].tolist() for part in held_out] == [[number] for number in range(40)]
+    assert open_set_labels(labels, range(0, 40, 2)).max() == 20
+    assert Watched.comparisons < 5
+
+
+def test_the_share_of_every_class_is_that_of_a_search_for_its_images() -> None:
+    labels, ours, theirs = np.array(MIXED) * 2, np.random.RandomState(3), np.random.RandomState(3)  # classes 0, 2, 4
+    expected = []
+    for number in (0, 2, 4):
+        index = np.flatnonzero(labels == number)
+        theirs.shuffle(index)
+        expected.append(index[: round(0.2 * len(index))].tolist())
+    assert [part.tolist() for part in stratified_part(labels, 0.2, ours)] == expected

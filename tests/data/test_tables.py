@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from epass.data import open_dataset
+from epass.data.read.tables import list_table
 
 ROWS = [("a/1.png", "cat", "train"), ("a/2.png", "", ""), ("3.png", "dog", "Training"), ("4.png", "dog", "test")]
 
@@ -198,3 +199,11 @@ def test_parquet_with_pyarrow(refused, home: Path) -> None:
         open_dataset(str(home / "t.parquet"), path_column="image")
     with refused("cannot be read", "save it again"):
         open_dataset(write(home, "none", "damaged.parquet"))
+
+
+def test_the_folder_of_a_table_is_looked_up_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved, resolve = [], Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda path: resolved.append(path) or resolve(path))
+    path = write(home, "path,label\na/1.png,x\na/2.png,\n3.png,y\n")
+    assert len(list_table(Path(path)).train) == 3
+    assert resolved.count(home) == 1

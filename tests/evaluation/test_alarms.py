@@ -5,12 +5,18 @@ import pytest
 
 from epass.evaluation import find_alarms
 from epass.evaluation.alarms import is_near_chance
+from epass.evaluation.confusion import ClassCounts
 
 
-def answers(error: float, classes: int, each: int) -> np.ndarray:
-    """Confusion counts with this error, the mistakes spread evenly."""
+def answers(error: float, classes: int, each: int) -> ClassCounts:
+    """Counts with this error, the mistakes spread evenly."""
     wrong = error * each / (classes - 1)
-    return np.where(np.eye(classes) > 0, (1 - error) * each, wrong)
+    return counts(np.where(np.eye(classes) > 0, (1 - error) * each, wrong))
+
+
+def counts(pairs: np.ndarray) -> ClassCounts:
+    """Of a confusion matrix, whose rows are the true classes."""
+    return ClassCounts(pairs.sum(1), pairs.sum(0), np.diag(pairs))
 
 
 @pytest.mark.parametrize(
@@ -35,11 +41,13 @@ def test_both_sides_of_the_line(error: float, classes: int, each: int, near: boo
 
 
 def test_the_most_frequent_class_is_no_merit_and_recognizing_rare_ones_is() -> None:
-    assert is_near_chance(np.array([[950, 0], [50, 0]]))
-    assert is_near_chance(np.array([[940, 10], [47, 3]]))
-    assert not is_near_chance(np.array([[900, 50], [10, 40]]))  # 94 % right, below the 95 % of the frequent class
-    assert not is_near_chance(np.array([[7, 0], [0, 0]]))  # one class in the test says nothing
-    assert is_near_chance(np.array([[9, 1, 90], [9, 1, 90], [0, 0, 0]]))  # names a class that is not there
+    assert is_near_chance(counts(np.array([[950, 0], [50, 0]])))
+    assert is_near_chance(counts(np.array([[940, 10], [47, 3]])))
+    assert not is_near_chance(
+        counts(np.array([[900, 50], [10, 40]]))
+    )  # 94 % right, below the 95 % of the frequent class
+    assert not is_near_chance(counts(np.array([[7, 0], [0, 0]])))  # one class in the test says nothing
+    assert is_near_chance(counts(np.array([[9, 1, 90], [9, 1, 90], [0, 0, 0]])))  # names a class that is not there
 
 
 def test_guessing_is_told_nearly_always() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from sklearn import metrics
 
 from epass.errors import InputError
-from epass.evaluation import confusion, score
+from epass.evaluation import confusion, find_alarms, score
 
 
 def problem(num_images: int, num_classes: int, seed: int = 0, scale: float = 2.0):
@@ -127,3 +128,20 @@ def test_tensors_and_arrays_give_the_same_numbers():
 def test_bad_input_is_said_in_a_sentence(logits, labels, sentence):
     with pytest.raises(InputError, match=sentence):
         score(logits, labels)
+
+
+def test_scores_do_not_need_the_square_of_the_classes() -> None:
+    logits, labels = problem(5, 3000, seed=8)
+    tracemalloc.start()
+    found, alarms = score(logits, labels), find_alarms(logits, labels)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 8_000_000  # a confusion matrix takes nine times that
+    assert found["recall"] == pytest.approx((logits.argmax(1) == labels).sum() / 3000)
+    assert len(alarms) <= 1
+
+
+def test_neighboring_classes_are_counted_together() -> None:
+    logits, labels = problem(300, 7, seed=9)
+    counts = np.pad(confusion(logits, labels), (0, 2))
+    assert np.array_equal(confusion(logits, labels, 3), counts.reshape(3, 3, 3, 3).sum((1, 3)))

@@ -18,11 +18,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from epass.augment import normalize
-from epass.data import Images, StreamedImages, Vectors, concatenate
+from epass.data import EnlargedImages, Images, StreamedImages, Vectors, concatenate, from_arrays
 from epass.data.stream.disk import Files
 from epass.errors import InputError
 from epass.extensions import trust
-from epass.features import Extractor, drained, embed, embed_dataset, make_extractor
+from epass.features import Extractor, drained, embed, embed_dataset, in_color, make_extractor
 from epass.networks import NETWORKS, FromImages, make_network
 
 module = sys.modules["epass.features.embed"]  # whose name is that of its function
@@ -402,3 +402,11 @@ def test_plain_views_come_first_and_are_not_computed_again() -> None:
     assert torch.equal(whole.train.pixels, plain.train.pixels)
     assert whole.mean == plain.mean
     assert np.isfinite(whole.std).all()
+
+
+def test_gray_images_that_are_enlarged_stay_small_in_color() -> None:
+    dataset = from_arrays(np.arange(4 * 64, dtype=np.uint8).reshape(4, 8, 8), [0, 1, 0, 1], image_size=16)
+    train = in_color(dataset).train
+    assert isinstance(train, EnlargedImages)
+    assert train.shape == (3, 16, 16)
+    assert torch.equal(train.pixels, dataset.train.pixels.expand(-1, 3, -1, -1))

@@ -36,7 +36,8 @@ from problems import (
     train_steps,
     with_plain_head,
 )
-from torch import Tensor
+from torch import Tensor, is_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass.method import Batch
 from epass.methods.simmatch import SimMatch
@@ -365,6 +366,29 @@ def test_the_teacher_follows_after_the_optimizer_step(momentum: float) -> None:
         assert not weight.requires_grad
     for name, buffer in method.net.named_buffers():
         assert torch.equal(method.teacher.module[0].get_buffer(name), buffer)
+
+
+class Shapes(TorchDispatchMode):
+    """Remembers the shape of every tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[int, ...]] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.seen |= {
+            tuple(one.shape) for one in (made if isinstance(made, tuple | list) else [made]) if is_tensor(one)
+        }
+        return made
+
+
+def test_no_step_makes_a_row_of_all_classes_for_every_labeled_image() -> None:
+    method = SimMatch(SmallNet(37), make_problem(37, num_labeled=53), ProjectorEnsemble(8, 4), warmup_steps=0)
+    with Shapes() as shapes:
+        method(image_batch(0, num_views=2)).loss.backward()
+    assert (9, 53) in shapes.seen, "similarities to the bank"
+    assert not {(53, 37), (37, 53)} & shapes.seen
 
 
 # --- With an ensemble of projectors ----------------------------------------------------------------------------------

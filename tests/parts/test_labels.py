@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from epass.parts.labels import consistency, divergence, entropy, one_hot, squared_error
+from epass.parts.labels import consistency, divergence, entropy, one_hot, squared_error, sum_by_class
 from epass.parts.threshold import confident
 
 # The common inputs of section 18.
@@ -17,6 +17,16 @@ def test_one_hot() -> None:
     encoded = one_hot(torch.tensor([2, 0, 1, 2]), 4)
     assert encoded.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     assert encoded.dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_values_are_added_up_by_class_and_every_time_the_same(device: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values, labels = torch.rand(7, 500, generator=generator), torch.randint(0, 4, (500,), generator=generator)
+    slow = [[sum(float(v) for v, c in zip(row, labels, strict=True) if c == k) for k in range(5)] for row in values]
+    found = [sum_by_class(values.to(device), labels.to(device), 5).cpu() for _ in range(5)]
+    torch.testing.assert_close(found[0], torch.tensor(slow))
+    assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 def test_one_hot_of_labels_that_a_memory_kept_as_floats() -> None:

@@ -241,3 +241,14 @@ def test_long_curves_stay_light(make_run):
     run = make_run()
     run.metrics[:] = [{"step": step, "test_error": 0.5 + 0.1 * (step % 2)} for step in range(1, 20_001)]
     assert len(error_curves(group_runs([run])).svg()) < 40_000
+
+
+def test_confusion_matrix_of_very_many_classes_has_no_more_cells_than_can_be_seen():
+    labels = np.array([0, 1, 700, 1100])
+    logits = np.zeros((4, 1200), dtype=np.float32)
+    logits[np.arange(4), [2, 400, 700, 5]] = 1
+    drawing = confusion_matrix(Predictions(logits, labels), [str(number) for number in range(1200)], "c")
+    axes = drawing.figure.axes[0]
+    shares = axes.collections[0].get_array().reshape(400, 400)
+    assert (shares[0, 0], shares[0, 133], shares[233, 233], shares[366, 1]) == (50, 50, 100, 100)
+    assert axes.get_ylabel() == "true class, 3 together"

@@ -162,6 +162,7 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
     from ..data import FoundImages, Images, Vectors, find_images, find_vectors, with_channels
     from ..data.read.conversion import as_pixels
     from ..data.read.listing import from_disk
+    from ..data.read.resize import resize
     from ..data.read.vector_files import as_views
 
     stored = isinstance(examples, str | PathLike)
@@ -178,5 +179,6 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
             yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:
         level = 1.0 if examples.dtype.kind in "iu" else None  # whole numbers are gray levels, however dark all are
-        pixels, _ = as_pixels(examples, "X", len(examples), model["height"], level)
+        small, _ = as_pixels(examples, "X", len(examples), model["height"], level)
+        pixels = resize(small, model["height"])
         yield list(range(len(pixels))), Images(with_channels(pixels, model["channels"]), torch.full((len(pixels),), -1))

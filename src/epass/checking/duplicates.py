@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSource, Split
-from .fingerprint import candidates, chunks, thumbnails
+from .fingerprint import Candidates, candidates, chunks, thumbnails
 from .likeness import likeness, threshold
 
 Kind = Literal["exact", "near", "mirrored"]
+TOGETHER = 4096  # pairs whose pixels are in memory at the same time
 FLAT = 4.0  # gray levels: an image that varies less has no structure to compare
 
 
@@ -61,9 +62,7 @@ def near_pairs(pixels: Tensor, *, mirror: bool) -> tuple[list[Pair], float]:
     if len(images) < 2:
         return [], 1.0
     found, least = candidates(images, mirror=mirror), threshold(images)
-    second = images[found.second]
-    second = torch.where(found.mirrored[:, None, None, None], second.flip(3), second)
-    alike = likeness(images[found.first], second)
+    alike = torch.cat([torch.empty(0), *_likeness(images, found)])
     best: dict[tuple[int, int], Pair] = {}
     for number in alike.argsort(descending=True, stable=True).tolist():
         if alike[number] < least:
@@ -73,6 +72,14 @@ def near_pairs(pixels: Tensor, *, mirror: bool) -> tuple[list[Pair], float]:
         # a symmetric image resembles its copy both ways: the better one comes first
         best.setdefault((first, other), Pair(first, other, kind, min(1.0, float(alike[number]))))
     return list(best.values()), least
+
+
+def _likeness(images: Tensor, found: Candidates) -> Iterator[Tensor]:
+    """Of the candidates, some at a time: where images are alike, each is in many pairs."""
+    for start in range(0, len(found.first), TOGETHER):
+        first, second, mirrored = (part[start : start + TOGETHER] for part in found)
+        other = images[second]
+        yield likeness(images[first], torch.where(mirrored[:, None, None, None], other.flip(3), other))
 
 
 def connected(count: int, links: Sequence[tuple[int, int]]) -> list[list[int]]:

@@ -114,7 +114,7 @@ def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Find
         unreadable=survey.unreadable,
         leaks=tuple(find_leaks(members, exact, pairs)),
         groups=tuple(find_groups(members, exact, pairs)),
-        odd=tuple(find_odd(survey.files, dataset.train.pixels.shape[-1])),
+        odd=tuple(find_odd(survey.files, dataset.train.shape[-1])),
         constant=tuple(members[position] for position in constant_images(pixels)),
         least_likeness=least,
     )

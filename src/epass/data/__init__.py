@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .read.formats import FORMATS, Format, closest, recognize
     from .read.found import Chunk, FoundImages, find_images, find_named
     from .read.huggingface import from_huggingface
+    from .read.resize import EnlargedImages
     from .read.survey import ImageFile, Survey, survey_arrays, survey_folder
     from .read.vector_files import FoundVectors, find_vectors, holds_vectors
     from .read.vectors import from_vectors
@@ -37,6 +38,7 @@ __all__ = [
     "BuiltIn",
     "Chunk",
     "Dataset",
+    "EnlargedImages",
     "Feed",
     "Format",
     "FoundImages",
@@ -117,6 +119,7 @@ _ROOMS = {
         "find_named",
     ),
     "read.huggingface": ("from_huggingface",),
+    "read.resize": ("EnlargedImages",),
     "read.survey": (
         "ImageFile",
         "Survey",

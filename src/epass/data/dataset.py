@@ -47,12 +47,10 @@ class Dataset:
 Scale = Dataset | Normalization
 
 
-def channel_statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(images: Tensor | ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel of uint8 (N, C, H, W) pixels, on the scale [0, 1]."""
-    counts = torch.zeros(pixels.shape[1], 256, dtype=torch.int64)
-    for chunk in torch.split(pixels, _CHUNK):
-        counts += count_levels(chunk)
-    return statistics_of(counts)
+    chunks = torch.split(images, _CHUNK) if isinstance(images, Tensor) else images.chunks(_CHUNK)
+    return statistics_of(torch.stack([count_levels(chunk) for chunk in chunks]).sum(0))
 
 
 def count_levels(pixels: Tensor) -> Tensor:

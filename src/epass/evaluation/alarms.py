@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import ArrayLike, Integers
-from .confusion import count_pairs
+from .arrays import ArrayLike
+from .confusion import ClassCounts, count_classes
 
 HARDLY, TIMES = 0.1, 3  # above chance: less than so much of the way to all right, and less than so many times chance
 DEVIATIONS = 2  # of the luck of guessing on so many test images
@@ -27,10 +27,10 @@ def find_alarms(
     `row` of the metrics, which belongs to these answers, may know why.
     """
     predicted = np.asarray(logits).argmax(axis=1)
-    pairs, images = count_pairs(np.asarray(labels), predicted, logits.shape[1]), len(predicted)
+    counts, images = count_classes(np.asarray(labels), predicted, logits.shape[1]), len(predicted)
     found = []
-    if is_near_chance(pairs):
-        right, often = np.diag(pairs).sum(), pairs.sum(axis=1).max()
+    if is_near_chance(counts):
+        right, often = counts.hits.sum(), counts.images.max()
         found.append(
             f"The result of {who} is hardly better than guessing: {100 * right / images:.1f} % of {images:,} test "
             f"images are right, and always naming the most frequent class gives {100 * often / images:.1f} %. More "
@@ -94,16 +94,15 @@ def swallowing_class(used: npt.ArrayLike, images: npt.ArrayLike | None = None) -
     return (worst, float(given[worst])) if taken[worst] >= SWALLOWED and named[worst] > true[worst] else None
 
 
-def is_near_chance(pairs: Integers) -> bool:
-    """Whether (C, C) counts of (true, predicted) classes are hardly better than always naming the most frequent class.
+def is_near_chance(counts: ClassCounts) -> bool:
+    """Whether answers are hardly better than always naming the most frequent class.
 
     Rare classes that are recognized count, too: the mean over classes must be hardly better than that of a guess.
     """
-    images = pairs.sum(axis=1)
-    there = images > 0
+    there = counts.images > 0
     if there.sum() < 2:  # with one class to be right about, nobody can do better
         return False
-    sizes, right = images[there], np.diag(pairs)[there]
+    sizes, right = counts.images[there], counts.hits[there]
     often, even = sizes.max() / sizes.sum(), 1 / len(sizes)
     luck = math.sqrt(often * (1 - often) / sizes.sum())
     luck_of_mean = math.sqrt(even * (1 - even) * (1 / sizes).sum()) / len(sizes)

@@ -38,9 +38,9 @@ def as_arrays(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, Integers]:
 
 def log_softmax(logits: Floats) -> Floats:
     """Log-probabilities over the last axis, without overflow."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    normalized: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return normalized
+    shifted: Floats = logits - logits.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
 
 
 def _on_host(values: ArrayLike) -> Any:

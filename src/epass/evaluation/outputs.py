@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import ArrayLike, Floats, Integers, as_arrays, log_softmax
 from .calibration import Reliability, bin_by_confidence
-from .confusion import count_pairs
+from .confusion import ClassCounts, count_classes, count_pairs
 
 
 class Outputs:
@@ -47,6 +47,11 @@ class Outputs:
     def pairs(self) -> Integers:
         """(C, C) how often each (true, predicted) pair of classes occurs."""
         return count_pairs(self.labels, self.predicted, self.num_classes)
+
+    @cached_property
+    def counts(self) -> ClassCounts:
+        """The images, the answers and the right answers of every class."""
+        return count_classes(self.labels, self.predicted, self.num_classes)
 
     @cached_property
     def bins(self) -> Reliability:

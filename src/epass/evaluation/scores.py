@@ -95,21 +95,21 @@ def duration(seconds: float) -> str:
 
 def balanced_accuracy(outputs: Outputs) -> float:
     """Mean recall of the classes that have images."""
-    return float(_recalls(outputs)[outputs.pairs.any(axis=1)].mean())
+    return float(_recalls(outputs)[outputs.counts.images > 0].mean())
 
 
 def _recalls(outputs: Outputs) -> Floats:
-    recalls: Floats = np.diag(outputs.pairs) / np.maximum(outputs.pairs.sum(axis=1), 1)  # no image, no hit: 0
+    recalls: Floats = outputs.counts.hits / np.maximum(outputs.counts.images, 1)  # no image, no hit: 0
     return recalls
 
 
 def _precision(outputs: Outputs) -> float:
-    return float((np.diag(outputs.pairs) / np.maximum(outputs.pairs.sum(axis=0), 1)).mean())
+    return float((outputs.counts.hits / np.maximum(outputs.counts.answers, 1)).mean())
 
 
 def _f1(outputs: Outputs) -> float:
-    counts = outputs.pairs.sum(axis=1) + outputs.pairs.sum(axis=0)
-    return float((2 * np.diag(outputs.pairs) / np.maximum(counts, 1)).mean())
+    counts = outputs.counts.images + outputs.counts.answers
+    return float((2 * outputs.counts.hits / np.maximum(counts, 1)).mean())
 
 
 def _one_vs_rest_auc(outputs: Outputs) -> float | None:

@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..data import Dataset, Images, ImageSource, Vectors, vector_statistics, views_of_vectors, with_channels
+from ..data import (
+    Dataset,
+    EnlargedImages,
+    Images,
+    ImageSource,
+    Vectors,
+    vector_statistics,
+    views_of_vectors,
+    with_channels,
+)
 from .embed import embed, make_extractor
 
 T = TypeVar("T")
@@ -53,8 +62,11 @@ def in_color(dataset: Dataset) -> Dataset:
     """Gray images with three equal channels, which is what networks that have seen photos take; others as they are."""
 
     def colored(images: ImageSource) -> ImageSource:
-        gray = isinstance(images, Images) and images.shape[0] == 1
-        return Images(with_channels(images.pixels, 3), images.labels) if gray else images
+        if images.shape[0] != 1:
+            return images
+        if isinstance(images, EnlargedImages):
+            return replace(images, small=Images(with_channels(images.small.pixels, 3), images.labels))
+        return Images(with_channels(images.pixels, 3), images.labels) if isinstance(images, Images) else images
 
     return replace(dataset, train=colored(dataset.train), test=dataset.test and colored(dataset.test))
 

@@ -16,7 +16,7 @@ from ..machine.distributed import mean_over_ranks
 from ..method import Batch, Features, Method, Outcome, Problem, PseudoLabels, Views
 from ..networks.classifier import predict_jointly
 from ..parts.alignment import QueueAlignment
-from ..parts.labels import consistency, one_hot
+from ..parts.labels import consistency, sum_by_class
 from ..parts.memory import Table
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
@@ -89,7 +89,7 @@ class SimMatch(Method):
 
             neighbors = (z_weak @ bank.T / self.temperature).softmax(1)  # (U, K)
             unfolded = F.normalize(neighbors * probs[:, bank_labels], p=1, dim=1)
-            aggregated = neighbors @ one_hot(bank_labels, self.num_classes)  # (U, C), of the neighbors before unfolding
+            aggregated = sum_by_class(neighbors, bank_labels, self.num_classes)  # (U, C), before unfolding
             target = torch.where(warm, self.smoothing * probs + (1 - self.smoothing) * aggregated, probs)
             mask = confident(target, self.threshold)
 

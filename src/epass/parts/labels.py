@@ -12,6 +12,13 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     return (labels[..., None] == torch.arange(num_classes, device=labels.device)).float()
 
 
+def sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """(N, K) values of K examples with these labels -> (N, num_classes)."""
+    if values.is_cuda:  # which adds in an order of its own each time, but multiplies in one
+        return values @ one_hot(labels, num_classes)
+    return values.new_zeros(len(values), num_classes).index_add(1, labels, values)
+
+
 def consistency(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """Masked cross-entropy with hard (N,) or soft (N, C) targets; rows that are masked out still count in the mean."""
     return (F.cross_entropy(logits, target, reduction="none") * mask).mean()

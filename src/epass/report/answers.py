@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluation import confusion
 from ..evaluation.arrays import as_arrays, log_softmax
+from ..evaluation.confusion import count_classes
 from ..runs import Predictions, Run, names_of_test_images
 from ..untrusted import printable
 from .style import NoDataError
@@ -70,14 +70,20 @@ def image_names(run: Run) -> list[str]:
 
 def class_errors(predictions: Predictions, most: int) -> list[ClassErrors]:
     """Every class in its order; of more than `most`, those with the highest error, the worst first."""
-    counts = confusion(*predictions)
-    totals = counts.sum(axis=1)
-    wrong = totals - np.diag(counts)
-    order = np.arange(len(counts))
-    if len(counts) > most:
-        order = np.argsort(-wrong / np.maximum(totals, 1), kind="stable")[:most]
-    elsewhere = counts - np.diag(np.diag(counts))
+    scores, labels = as_arrays(*predictions)
+    predicted, count = scores.argmax(axis=1), scores.shape[1]
+    counts = count_classes(labels, predicted, count)
+    wrong = counts.images - counts.hits
+    order = np.arange(count)
+    if count > most:
+        order = np.argsort(-wrong / np.maximum(counts.images, 1), kind="stable")[:most]
+    missed = labels != predicted
+    kinds, times = np.unique(labels[missed] * count + predicted[missed], return_counts=True)
+    rising = np.lexsort((-kinds, times))  # so that the most frequent mistake of a class, of equal ones the first, stays
+    worst = dict(
+        zip((kinds // count)[rising].tolist(), zip((kinds % count)[rising], times[rising], strict=True), strict=True)
+    )
     return [
-        ClassErrors(number, int(totals[number]), int(wrong[number]), int(row.argmax()), int(row.max()))
-        for number, row in zip(order.tolist(), elsewhere[order], strict=True)
+        ClassErrors(number, int(counts.images[number]), int(wrong[number]), *map(int, worst.get(number, (0, 0))))
+        for number in order.tolist()
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 4.6  # inches, of both: they stand side by side
 MAX_NUMBERS = 15  # classes up to which a cell has room for its number
+MAX_CELLS = 500  # in a row: more than the pixels of the figure show nothing
 MAX_NAMES = 25  # classes up to which an axis has room for names
 MAX_NAME_LENGTH = 18
 
@@ -59,9 +60,11 @@ def reliability_diagram(predictions: Predictions, name: str) -> Drawing:
 
 
 def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str) -> Drawing:
-    """Shares of each true class, row by row."""
-    counts = confusion(*predictions)
-    num_classes = len(counts)
+    """Shares of each true class, row by row; of very many, so many neighbors together that they can be seen."""
+    num_classes = predictions.logits.shape[1]
+    together = -(-num_classes // MAX_CELLS)
+    counts = confusion(*predictions, together)
+    each = f", {together} together" if together > 1 else ""
     with np.errstate(invalid="ignore"):  # a class without test images has no shares
         shares = 100 * counts / counts.sum(axis=1, keepdims=True)
     with house_style():
@@ -78,7 +81,7 @@ def confusion_matrix(predictions: Predictions, classes: Sequence[str], name: str
             edgecolors="none" if many else "white",
             linewidth=0.4,
         )
-        axes.set(aspect="equal", xlabel="predicted class", ylabel="true class")
+        axes.set(aspect="equal", xlabel=f"predicted class{each}", ylabel=f"true class{each}")
         axes.invert_yaxis()
         axes.grid(False)
         axes.spines[:].set_visible(False)

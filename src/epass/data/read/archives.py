@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
@@ -24,7 +25,7 @@ from ...errors import InputError, shortened
 from ...files import as_text
 from .decode import Packed
 from .folder import DEEPEST, LABELED, Problem, list_layout, walk
-from .listing import Listing, Member, Place
+from .listing import Listing, Member, Parts, Place
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 LARGEST_MEMBER = 512 * 1024**2  # bytes: an uncompressed image of as many pixels as Pillow decodes is smaller
@@ -90,7 +91,7 @@ def list_archived(path: Path, problems: list[Problem]) -> list[Place]:
 
 
 def _tree(path: Path) -> Member:
-    root = Member(path, PurePosixPath(), {})
+    ways: list[Parts] = []
     packed, unpacked = path.stat().st_size, 0
     with _members(path) as members:
         for count, found in enumerate(members, 1):
@@ -98,52 +99,46 @@ def _tree(path: Path) -> Member:
             unpacked += found.size
             if unpacked > max(SMALL, GROWTH * packed) or count > FEW + packed // LEAST_PACKED:
                 raise InputError(f"'{path}' holds far more than a file of {packed:,} bytes should: do not use it.")
-            folder = root
-            for depth, part in enumerate(parts if found.is_dir else parts[:-1], 1):
-                assert folder.children is not None
-                if part not in folder.children:
-                    folder.children[part] = Member(path, PurePosixPath(*parts[:depth]), {})
-                folder = folder.children[part]
-                if folder.children is None:
-                    raise _refused(path, found, "is a file and a folder")
-            if not found.is_dir:
-                assert folder.children is not None
-                if parts[-1] in folder.children:
-                    raise _refused(path, found, "is there twice")
-                folder.children[parts[-1]] = Member(path, PurePosixPath(*parts))
-    assert root.children is not None
-    root.children.pop(_SIDE_FILES, None)
-    return root
+            ways.append((*parts, "") if found.is_dir else parts)
+    ways.sort()
+    for way, following in pairwise(ways):
+        is_file = way[-1] != ""
+        if is_file and way == following:
+            raise _refused(path, "/".join(way), "is there twice")
+        if is_file and following[: len(way)] == way:
+            raise _refused(path, "/".join(following), "is a file and a folder")
+    return Member(path, (), 0, [way for way in ways if way[0] != _SIDE_FILES])
 
 
-def _parts(path: Path, found: _Found) -> tuple[str, ...]:
+def _parts(path: Path, found: _Found) -> Parts:
     """The names on the way to a member, if it is one that may be read."""
     place = PurePosixPath(found.name)
     if place.is_absolute() or ".." in place.parts or "\0" in found.name:
-        raise _refused(path, found, "leads out of it")
+        raise _refused(path, found.name, "leads out of it")
     if found.is_link:
-        raise _refused(path, found, "is a link or a device")
+        raise _refused(path, found.name, "is a link or a device")
     if found.size > LARGEST_MEMBER:
-        raise _refused(path, found, f"has {found.size:,} bytes, more than the {LARGEST_MEMBER:,} of any image")
+        raise _refused(path, found.name, f"has {found.size:,} bytes, more than the {LARGEST_MEMBER:,} of any image")
     if not place.parts and not found.is_dir:
-        raise _refused(path, found, "has no name")
+        raise _refused(path, found.name, "has no name")
     if len(place.parts) > DEEPEST:
-        raise _refused(path, found, f"lies more than {DEEPEST} folders deep")
+        raise _refused(path, found.name, f"lies more than {DEEPEST} folders deep")
     return place.parts
 
 
-def _refused(path: Path, found: _Found, reason: str) -> InputError:
-    name = shortened(found.name)
-    return InputError(f"'{name}' in '{path}' {reason}: make the archive again from plain folders and images.")
+def _refused(path: Path, name: str, reason: str) -> InputError:
+    return InputError(
+        f"'{shortened(name)}' in '{path}' {reason}: make the archive again from plain folders and images."
+    )
 
 
 def read_members(files: Sequence[Place]) -> Iterator[tuple[int, Packed]]:
     """The members in the order in which they lie in their archive: compressed ones cannot be read in any other."""
-    position = {file.path: number for number, file in enumerate(files) if isinstance(file, Member)}
+    position = {file.parts: number for number, file in enumerate(files) if isinstance(file, Member)}
     (path,) = {file.archive for file in files if isinstance(file, Member)}
     with _members(path) as members:
         for found in members:
-            number = position.pop(PurePosixPath(*_parts(path, found)), None)
+            number = position.pop(_parts(path, found), None)
             if number is None:
                 continue
             try:

@@ -20,6 +20,7 @@ from .array_files import Array, missing_array, read_npz
 from .conversion import as_array, as_labels, as_paths, as_pixels
 from .listing import Listing, Place, number, number_classes
 from .pixels import read_listing
+from .resize import scaled
 
 Values = Array | Sequence[Any]
 _IMAGES = ("train_images", "test_images")
@@ -67,7 +68,7 @@ def from_arrays(
         if part.dtype != np.uint8:
             like = level
             said.append(f"{what} holds {part.dtype} values, taken as levels from 0 to {255 * level:.0f}.")
-        pixels.append(Images(made, torch.tensor(numbers, dtype=torch.int64)))
+        pixels.append(scaled(Images(made, torch.tensor(numbers, dtype=torch.int64)), image_size))
     train, test = pixels[0], pixels[1] if len(pixels) > 1 else None
     if test is not None and test.shape != train.shape:
         raise InputError(
@@ -76,8 +77,8 @@ def from_arrays(
         )
     for sentence in said:
         warnings.warn(sentence, stacklevel=2)
-    mean, std = channel_statistics(train.pixels)
-    padding = reflect_padding(train.pixels.shape[-1], 0.875)
+    mean, std = channel_statistics(train)
+    padding = reflect_padding(train.shape[-1], 0.875)
     return Dataset(name, names, train, test, mean, std, {"padding": padding, "horizontal_flip": True})
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ...errors import InputError, shortened
 from .array_files import Array
-from .resize import resize
+from .resize import resize, squared
+from .square import check_image_size
 
 _ROUNDING = 1e-3  # beyond its end, by which scaling may have moved a level
 _HALF = 128  # of images from 0 to 255, some pixel is brighter than this
@@ -38,7 +39,10 @@ def as_paths(values: Array) -> list[Path] | None:
 
 
 def as_pixels(images: Array, what: str, count: int, image_size: int | None, like: float | None) -> tuple[Tensor, float]:
-    """(N, C, H, W) uint8, square, and what one gray level was; `like` is that of other images of the same data set."""
+    """(N, C, H, W) uint8, square, and what one gray level was; `like` is that of other images of the same data set.
+
+    Images smaller than `image_size` are not enlarged.
+    """
     if images.dtype.kind == "O":
         kind = type(images.flat[0]).__name__ if images.size else "Python"
         raise InputError(
@@ -64,9 +68,10 @@ def as_pixels(images: Array, what: str, count: int, image_size: int | None, like
         if images.dtype != np.uint8:
             chunk = np.rint(chunk.astype(np.float64) / level).clip(0, 255).astype(np.uint8)
         pixels[start : start + _CHUNK] = torch.from_numpy(np.array(chunk, order="C"))
-    if image_size is not None:
-        return resize(pixels, image_size), level
     height, width = images.shape[2:]
+    if image_size is not None:
+        smaller = check_image_size(image_size) < min(height, width)
+        return resize(pixels, image_size) if smaller else squared(pixels).contiguous(), level
     if height != width:
         side = min(height, width)
         raise InputError(f"{what} holds images of {height} x {width} pixels: choose an image size such as {side}.")

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...errors import InputError, unknown
+from ...errors import InputError
 from ...files import as_text
 from .given_labels import LABELS, GivenLabels, find_labels
-from .listing import ROLES, Listing, Place, check_number, name_inside, quoted, taken_for
+from .listing import ROLES, Listing, Place, check_number, name_inside, number, quoted, taken_for
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
@@ -75,7 +75,7 @@ def list_layout(
     )
     if "test" not in parts:
         validation, test = ([], []), validation
-    used = [*parts.values(), *(folders if not parts else [])]
+    unused = [folder for folder in folders if folder not in parts.values()] if parts else []
     beside = len(loose) if parts and not (loose and loose[0] in train) else 0
     return Listing(
         name,
@@ -86,7 +86,7 @@ def list_layout(
         *test,
         validation=len(validation[0]),
         parts=taken,
-        unused=[as_text(folder.name) for folder in folders if folder not in used]
+        unused=[as_text(folder.name) for folder in unused]
         + ([f"{beside:,} image{'s' * (beside != 1)} beside the folders"] if beside else []),
         problems=named(problems, root) + lacking,
     )
@@ -173,10 +173,8 @@ def _list_scored(
             "in it, or call it 'unlabeled' to train on its images."
         )
     names, files, labels = list_classes(folder, root, problems)
-    for name in names:
-        if name not in classes:
-            raise unknown(f"{role} class", name, classes)
-    return files, [classes.index(names[label]) for label in labels]
+    numbers = number(names, classes, f"{role} class")
+    return files, [numbers[label] for label in labels]
 
 
 def list_classes(folder: Place, root: Place, problems: list[Problem]) -> tuple[list[str], list[Place], list[int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 
 from ...errors import InputError, shortened, unknown
@@ -19,32 +21,46 @@ ROLES = {
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }  # what people call the parts of a data set, in small letters
+Parts = tuple[str, ...]  # the names on the way to a member of an archive
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Member:
-    """A file or folder inside an archive, which is walked like a folder on disk."""
+    """A file or folder inside an archive, which is walked like a folder on disk.
+
+    Folders are made of the names of the files in them when somebody looks into them: a small archive can have millions.
+    """
 
     archive: Path
-    path: PurePosixPath  # inside of the archive
-    children: dict[str, Member] | None = None  # of a folder
+    parts: Parts  # the way to it or, of a folder, to something in it
+    depth: int  # so many of these are its own
+    inside: Sequence[Parts] | None = None  # the way to all that a folder holds, sorted; to the folder itself, with ""
 
     def __str__(self) -> str:
         return str(self.archive / self.path)
 
     @property
+    def path(self) -> PurePosixPath:
+        """Inside of the archive."""
+        return PurePosixPath(*self.parts[: self.depth])
+
+    @property
     def name(self) -> str:
-        return self.path.name
+        return self.parts[self.depth - 1] if self.depth else ""
 
     @property
     def suffix(self) -> str:
-        return self.path.suffix
+        return PurePosixPath(self.name).suffix
 
     def is_dir(self) -> bool:
-        return self.children is not None
+        return self.inside is not None
 
-    def iterdir(self) -> Iterable[Member]:
-        return (self.children or {}).values()
+    def iterdir(self) -> Iterator[Member]:
+        for name, together in groupby(self.inside or (), itemgetter(self.depth)):
+            ways = list(together)
+            if name:
+                is_file = len(ways[0]) == self.depth + 1
+                yield Member(self.archive, ways[0], self.depth + 1, None if is_file else ways)
 
 
 Place = Path | Member

@@ -71,6 +71,7 @@ def list_table(
     known: list[str] = []
     problems: list[tuple[str, str]] = []
     seen: dict[Path, int] = {}
+    home = path.parent.resolve()
     for line, value, label, split in zip(table.lines, *cells[:2], splits, strict=True):
         role = SPLITS.get(split.lower())
         if role is None:
@@ -81,7 +82,7 @@ def list_table(
             raise InputError(f"Row {line} of '{path}' is a {role} image without a label: give it one or remove it.")
         else:
             called.setdefault(role, split)
-        file = _locate(path, value, line)
+        file = _locate(path, home, value, line)
         if isinstance(file, str):
             problems.append((value, file))
             continue
@@ -124,7 +125,8 @@ def list_named(path: Path, path_column: str | None = None) -> tuple[list[Place],
     name = find_column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
     (cells,) = table.take([name])
     values = [cell_text(path, name, cell) for cell in cells]
-    found = [(value, _locate(path, value, line)) for line, value in zip(table.lines, values, strict=True)]
+    home = path.parent.resolve()
+    found = [(value, _locate(path, home, value, line)) for line, value in zip(table.lines, values, strict=True)]
     files: list[Place] = [file for _, file in found if isinstance(file, Path)]
     return files, [(value, reason) for value, reason in found if isinstance(reason, str)]
 
@@ -147,11 +149,10 @@ def find_column(path: Path, columns: list[str], chosen: str | None, usual: Seque
     raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
 
 
-def _locate(table: Path, value: str, line: int) -> Path | str:
-    """The file that a row names, which must lie in the table's folder or below it; or why it cannot be used."""
+def _locate(table: Path, home: Path, value: str, line: int) -> Path | str:
+    """The file that a row names, which must lie below `home`, the table's folder; or why it cannot be used."""
     if not value:
         raise InputError(f"Row {line} of '{table}' has no path: fill it in or remove the row.")
-    home = table.parent.resolve()
     try:
         file = (home / value).resolve()
         is_file = file.is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -27,8 +28,7 @@ def draw(
         raise InputError(f"The seed {seed} is out of range: use a number from 0 to {2**32 - 1}.")
     random = np.random.RandomState(seed)
     chosen, rest = [], []
-    for number, count in enumerate(labeled):
-        index = np.flatnonzero(labels == number)
+    for number, (count, index) in enumerate(zip(labeled, positions_by_class(labels, len(labeled)), strict=True)):
         end = len(index) if unlabeled is None else count + unlabeled[number]
         assert count <= end <= len(index)
         random.shuffle(index)
@@ -113,13 +113,21 @@ def class_sizes(labels: IntArray, num_classes: int) -> list[int]:
     return sizes
 
 
+def positions_by_class(labels: IntArray, num_classes: int) -> list[IntArray]:
+    """The positions of the images of every class, ascending: one sort, however many classes there are."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels[order], np.arange(num_classes + 1))
+    return [order[start:end] for start, end in pairwise(ends.tolist())]
+
+
 def open_set_labels(labels: IntArray, seen: Sequence[int]) -> IntArray:
     """Number the classes in `seen` from 0 in their old order, and give every other class the one number after them.
 
     So with six of ten classes seen, 6 is what none of the six is. Unknown labels (-1) stay unknown.
     """
     order = sorted(set(seen))
-    without = [number for number in order if number < 0 or not (labels == number).any()]
+    present = set(labels.tolist())
+    without = [number for number in order if number < 0 or number not in present]
     if without:
         raise InputError(f"Class {without[0]} cannot be a seen class: it has no image.")
     if not order:
@@ -135,8 +143,9 @@ def stratified_part(labels: IntArray, share: float, random: np.random.RandomStat
     A class with a single image gives none.
     """
     parts = []
-    for number in np.unique(labels[labels >= 0]):
-        index = np.flatnonzero(labels == number)
+    for index in positions_by_class(labels, int(labels.max(initial=-1)) + 1):
+        if not len(index):
+            continue
         random.shuffle(index)
         parts.append(index[: min(max(1, round(share * len(index))), len(index) - 1)])
     return parts

@@ -112,10 +112,11 @@ def _check_data(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Non
 
 def find_positions(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Positions:
     """Where the images of a split file lie in a data set that has them all."""
+    numbers = {name: number for number, name in enumerate(dataset.classes)}
     for name in content["classes"]:
-        if name not in dataset.classes:
+        if not isinstance(name, str) or name not in numbers:
             raise InputError(f"In '{path}': {unknown('class', str(name), dataset.classes)}")
-    classes = tuple(sorted({dataset.classes.index(name) for name in content["classes"]}))
+    classes = tuple(sorted({numbers[name] for name in content["classes"]}))
     return Positions(classes, *(_positions(path, part, content[part], dataset) for part in PARTS))
 
 
