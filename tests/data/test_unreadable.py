@@ -156,6 +156,7 @@ def test_what_must_not_be_looked_at_is_reported(photos: Path, monkeypatch: pytes
         return call
 
     monkeypatch.setattr(Path, "iterdir", refuse("closed", Path.iterdir))
+    monkeypatch.setattr("os.access", lambda *_: False)  # a folder may be listed, and nothing in it looked at
     monkeypatch.setattr(Path, "is_dir", refuse("0.png", Path.is_dir))
     monkeypatch.setattr(reading, "_mark", refuse("2.png", reading._mark))
     looked, read = "cannot be looked at (Permission denied)", "cannot be read (Permission denied): replace or remove it"

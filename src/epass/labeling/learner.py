@@ -36,6 +36,7 @@ NOT_FAIR = (
     "Measured on all of your labels, each left out in turn. If they are not a fair sample of the folder, nor is this: "
     "doubtful images are harder than most. A few more labels of suggested images, and it is."
 )
+LISTED = 100  # images by disagreement, which every image has some of
 VIEWS = ("suggested", "mistakes", "unlike", "disagreement", "suspects", "cell", "guessed")
 Publish = Callable[[str, Any], None]
 
@@ -116,7 +117,7 @@ class Learner:
             return [image for image in beliefs.suspects.tolist() if labels[image] == beliefs.taught[image]]
         if view == "disagreement":
             open_ones = np.flatnonzero((labels < 0) & np.isfinite(beliefs.disagreement))
-            return _sorted(open_ones, -beliefs.disagreement)
+            return _sorted(open_ones, -beliefs.disagreement)[:LISTED]
         guess, known = self._guess(beliefs), labels >= 0
         if view == "mistakes":
             chosen = known & (guess >= 0) & (guess != labels)

@@ -7,10 +7,10 @@ import { keep } from "./keep.js";
 import { mountMap } from "./mappanel.js";
 
 const LISTS = [
-  ["mistakes", "Most confident mistakes", "Labeled images that a model which never saw their label got wrong, the surest first."],
-  ["suspects", "Suspected label errors", "Your label stands against the images around it: look once more."],
-  ["disagreement", "Projectors disagree", "Where the model's own projectors differ most comes first: a label there teaches it much."],
-  ["unlike", "Unlike any other", "Far from everything else: odd ones, broken ones, or a class of their own."],
+  ["mistakes", "Most confident mistakes", "Labeled images that a model which never saw their label got wrong, the surest first.", "No labeled image was taken for another class when its label was left out."],
+  ["suspects", "Suspected label errors", "Your label stands against the images around it: look once more.", "Nothing speaks against your labels, or there are too few of them to say."],
+  ["disagreement", "Projectors disagree", "Where the model's own projectors differ most. A low confidence tells mistakes better.", "The model has no projectors yet."],
+  ["unlike", "Unlike any other", "Far from everything else: odd ones, broken ones, or a class of their own.", "No image is far from all others."],
 ];
 const PREVIEW = 6;
 const ROUGH = 50; // labels below which a reliability diagram is mostly luck
@@ -43,9 +43,9 @@ export function mount(root, studio) {
 
   const nothing = (place) => keep(place, [[missing(), () => el("p", { class: "empty" }, missing())]]);
 
-  function listEntry([view, title, sentence], ids) {
+  function listEntry([view, title, sentence, otherwise], ids) {
     const head = el("span", { class: "list-head" }, el("strong", {}, title), el("span", { class: "number list-count" }, ids.length.toLocaleString("en")));
-    const says = el("span", { class: "faint small" }, ids.length ? sentence : `None: ${sentence[0].toLowerCase()}${sentence.slice(1)}`);
+    const says = el("span", { class: "faint small" }, ids.length ? sentence : otherwise);
     const few = el("span", { class: "list-images" });
     few.append(...ids.slice(0, PREVIEW).map((id) => el("img", { src: studio.picture(id, 160), alt: "", loading: "lazy" })));
     const open = () => studio.openImages({ title, query: { view } });

@@ -17,11 +17,12 @@ export function makeModel(studio) {
     fill(element,
       el("header", {}, el("h2", {}, "Model"), el("span", { class: "small faint" }, behind > 0 ? `${count(behind, "label")} behind` : "up to date")),
       accuracy(model), growth(model.history ?? []), enough(model.enough),
+      model.accuracy && model.about && el("p", { class: "small faint" }, model.about),
       model.helped && el("p", { class: "small faint" }, model.helped));
   }
 
-  function accuracy({ accuracy: score, how, labels }) {
-    if (!score) return el("p", {}, `A first model (${how}) guesses already. How good it is can be said from a few more labels of each class on.`);
+  function accuracy({ accuracy: score, about, how, labels }) {
+    if (!score) return el("p", {}, `A first model (${how}) guesses already. ${about ?? ""}`);
     const range = `${percent(score.low)} to ${percent(score.high)}`;
     return el("p", { class: "score" }, el("b", { class: "number" }, percent(score.value)), el("span", { class: "small" }, "right ",
       el("span", { class: "faint" }, `(${range}), by cross-validation over your ${count(score.labels ?? labels, "label")}`)));

@@ -187,7 +187,9 @@ def test_enter_accepts_the_guess_that_was_shown_even_if_the_model_thinks_again(b
     assert browser.evaluate(chip) == words
     browser.press("Enter")
     wait_until(lambda: studio.labels.get(now) == guess[0])
-    assert "4 labels" in browser.evaluate("document.querySelector('.model').innerText")
+    said = browser.evaluate("document.querySelector('.model').innerText")
+    assert "4 labels" in said
+    assert "Measured on all labels." in said
 
 
 def test_new_suggestions_replace_only_what_nobody_has_seen(browser, studio):
