@@ -70,7 +70,14 @@ def believed(project: Project, **changes: Any) -> Beliefs:
     taught[:12], guess[3] = guess[:12], 0
     shares = np.linspace(0.99, 0.5, COUNT, dtype=np.float32)
     accuracy = {"value": 11 / 12, "low": 0.6, "high": 0.99, "labels": 12}
-    facts = {"how": SEMI_SUPERVISED, "by": UNCERTAIN, "labels": 12, "accuracy": accuracy, "labels_only": accuracy}
+    facts = {
+        "how": SEMI_SUPERVISED,
+        "by": UNCERTAIN,
+        "fair": [13],
+        "labels": 12,
+        "accuracy": accuracy,
+        "labels_only": accuracy,
+    }
     found = Beliefs(
         n=project.n,
         digest=digest_of(project.names),

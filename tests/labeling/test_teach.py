@@ -109,7 +109,7 @@ def test_images_of_none_of_the_classes_are_not_learned_from() -> None:
     assert (split.unlabeled.labels == -1).all()
 
 
-def test_typical_images_come_first_then_those_the_model_hesitates_about() -> None:
+def test_typical_images_come_first_then_those_the_model_hesitates_about(monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = Teacher(examples(), torch.device("cpu"))
     marks = [(image, 1) for image in range(30, 40)]
     first = teacher.believe(teacher.lesson(0, [], marks))
@@ -119,9 +119,19 @@ def test_typical_images_come_first_then_those_the_model_hesitates_about() -> Non
     lesson = teacher.lesson(1, [(image, truth(image)) for image in first.suggested.tolist()[:3]], marks)
     teacher.learn_labels(lesson)
     assert teacher.believe(lesson).suggested.tolist() == first.suggested.tolist()[3:]  # nothing moves under the hand
-    later = teacher.believe(taught(teacher, range(12), marks))
-    assert later.facts["by"] == UNCERTAIN
-    assert not {*range(12), *range(30, 40)} & set(later.suggested.tolist())
+    lesson = taught(teacher, range(12), marks)
+    later = teacher.believe(lesson)
+    assert later.facts["by"] == TYPICAL
+    fair = later.facts["fair"]
+    assert set(fair) < set(later.suggested.tolist())
+    assert fair == sorted(fair)
+    assert set(fair) <= set([row for row in teacher.order.tolist() if lesson.left[row]][: teach.BATCH])
+    monkeypatch.setattr(teach, "TYPICAL_EACH", 4)
+    doubtful = teacher.believe(lesson)
+    assert doubtful.facts["by"] == UNCERTAIN
+    assert doubtful.suggested.tolist() != later.suggested.tolist()
+    for found in (later, doubtful):
+        assert not {*range(12), *range(30, 40)} & set(found.suggested.tolist())
 
 
 def test_a_class_with_a_single_label_is_asked_about() -> None:

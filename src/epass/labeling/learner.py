@@ -30,7 +30,6 @@ HISTORY, LOG = "history.jsonl", "worker.log"
 ATTEMPTS = 3  # to start a process that ends by itself, without having learned anything
 PATIENCE = 0.5  # seconds in which it may end by itself
 BINS = 10
-HESITATES = 0.5  # the largest margin between two classes that can be called so
 FAIR = "Measured on those of your labels that are a fair sample of the folder, each left out in turn."
 NOT_FAIR = (
     "Measured on all of your labels, each left out in turn. If they are not a fair sample of the folder, nor is this: "
@@ -133,6 +132,7 @@ class Learner:
         if beliefs is None:
             return [{"guess": None, "confidence": None, "why": None, "disagreement": None} for _ in ids]
         guess, suggested = self._guess(beliefs), set(beliefs.suggested.tolist())
+        fair = set(beliefs.facts.get("fair", ()))
         unlike, suspects = set(beliefs.unlike.tolist()), set(beliefs.suspects.tolist())
         rows = []
         for image in ids:
@@ -141,13 +141,13 @@ class Learner:
             if label >= 0:
                 if image in suspects and label == beliefs.taught[image]:
                     why = "the other labels speak against this one"
+            elif image in fair:
+                why = "part of a fair sample, by which the accuracy is measured"
             elif image in suggested and beliefs.facts["by"] == TYPICAL:
                 why = "stands for a group of images like it"
             elif image in suggested and taken >= 0:
                 other = names.get(int(beliefs.second[image]))
                 why = f"the model hesitates between '{names[taken]}' and '{other}'" if other else None
-                if beliefs.margin[image] > HESITATES:
-                    why = "part of a fair sample, by which the accuracy is measured"
             elif image in unlike:
                 why = "unlike all other images"
             doubt = float(beliefs.disagreement[image])

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]  # positions among the images that can be read
 Floats = NDArray[Any]
 PROJECTORS, SHORTER = 3, 2  # heads, and times: half of the steps cost a point of accuracy and save half of the wait
-FIRST, EACH = 12, 2  # labels, and labels in each class, up to which typical images are suggested
+FIRST, EACH = 12, 2  # labels, and labels in each class, up to which only typical images are suggested
+TYPICAL_EACH = 20  # labels in each class on average, up to which they serve better than doubtful ones (label_order.py)
 BATCH = 24  # suggestions that are unlike each other
 POOL = 5_000  # images among which suggestions are looked for
 COMPARED = 20_000  # images that are compared with all others: the time it takes grows with the square
@@ -251,9 +252,9 @@ class Teacher:
     def believe(self, lesson: Lesson) -> Beliefs:
         """The newest opinions, and what to label next."""
         self.shown = self.choose(lesson)
-        suggested, by = self.suggest(lesson, self.shown)
-        facts: dict[str, Any] = {"by": by, "labels": len(lesson.labels), "how": None}
+        suggested, fair, by = self.suggest(lesson, self.shown)
         size, ids = self.examples.images, self.examples.ids
+        facts: dict[str, Any] = {"by": by, "fair": ids[fair].tolist(), "labels": len(lesson.labels), "how": None}
         guess, second, taught = (np.full(size, -1, dtype=np.int32) for _ in range(3))
         confidence, margin, doubt = (np.full(size, np.nan, dtype=np.float32) for _ in range(3))
         suspects: Rows = np.empty(0, dtype=np.int64)
@@ -294,36 +295,50 @@ class Teacher:
             facts=facts,
         )
 
-    def suggest(self, lesson: Lesson, shown: Opinion | None) -> tuple[Rows, str]:
-        """Images to label next, and by what they were chosen: typical ones first, then those the model hesitates about.
+    def suggest(self, lesson: Lesson, shown: Opinion | None) -> tuple[Rows, Rows, str]:
+        """Images to label next, those of them that are a fair sample, and by what the others were chosen.
 
         A model that has not met every class cannot hesitate about those it lacks, so the first labels are for typical
-        images, of which each stands for a group.
+        images, of which each stands for a group. Later every other image is drawn at random, to measure the accuracy.
         """
-        from ..evaluation.selection import typical, uncertain
+        from ..evaluation.selection import uncertain
 
+        nothing = np.empty(0, dtype=np.int64)
         usual = lesson.left.copy()
         usual[self.unlike] = False
         left = np.flatnonzero(usual if usual.sum() >= BATCH else lesson.left)
         pool = self.some(left, POOL)
         if not len(pool):
-            return left, TYPICAL
-        if shown is not None and len(lesson.labels) >= max(FIRST, EACH * len(lesson.classes)):
-            self.queue = []
-            doubtful = pool[uncertain(self.vectors[pool], shown.probs[pool], BATCH)]
-            # A class that the model is sure of is never doubtful, but with a single label nobody can test it.
-            rare = [name for name, count in lesson.counts.items() if count < EACH]
-            columns = np.flatnonzero(np.isin(shown.lesson.classes.astype(str), rare))
-            likely = pool[shown.probs[pool][:, columns].argmax(0)]
-            fair = self.order[lesson.left[self.order]][: len(doubtful)]
-            in_turn = np.stack([fair[: len(doubtful)], doubtful[: len(fair)]], 1).ravel()
-            return np.array([*dict.fromkeys([*likely.tolist(), *in_turn.tolist()])], dtype=np.int64), UNCERTAIN
-        self.queue = [row for row in self.queue if lesson.left[row]]
-        if not self.queue:
-            rows = np.union1d(pool, lesson.labeled)
-            places = [np.searchsorted(rows, some) for some in (pool, lesson.labeled)]
-            self.queue = rows[typical(self.vectors[rows], FIRST, places[0], places[1])].tolist()
-        return np.array(self.queue, dtype=np.int64), TYPICAL
+            return left, nothing, TYPICAL
+        if shown is None or len(lesson.labels) < max(FIRST, EACH * len(lesson.classes)):
+            self.queue = [row for row in self.queue if lesson.left[row]]
+            if not self.queue:
+                self.queue = self.typical(lesson, pool, FIRST).tolist()
+            return np.array(self.queue, dtype=np.int64), nothing, TYPICAL
+        self.queue = []
+        by = TYPICAL if len(lesson.labels) < TYPICAL_EACH * len(lesson.classes) else UNCERTAIN
+        chosen = (
+            self.typical(lesson, pool, BATCH)
+            if by == TYPICAL
+            else pool[uncertain(self.vectors[pool], shown.probs[pool], BATCH)]
+        )
+        # A class that the model is sure of is never doubtful, but with a single label nobody can test it.
+        rare = [name for name, count in lesson.counts.items() if count < EACH]
+        columns = np.flatnonzero(np.isin(shown.lesson.classes.astype(str), rare))
+        likely = pool[shown.probs[pool][:, columns].argmax(0)]
+        fair = self.order[lesson.left[self.order]][: len(chosen)]
+        in_turn = np.stack([fair, chosen[: len(fair)]], 1).ravel()
+        rows = np.array([*dict.fromkeys([*likely.tolist(), *in_turn.tolist()])], dtype=np.int64)
+        return rows, np.setdiff1d(fair, np.concatenate([likely, chosen])), by
+
+    def typical(self, lesson: Lesson, pool: Rows, count: int) -> Rows:
+        """So many images of the pool, each of which stands for a group in which no image has a label."""
+        from ..evaluation.selection import typical
+
+        rows = np.union1d(pool, lesson.labeled)
+        places = [np.searchsorted(rows, some) for some in (pool, lesson.labeled)]
+        found: Rows = rows[typical(self.vectors[rows], count, places[0], places[1])]
+        return found
 
     def suspects(self, shown: Opinion) -> Rows:
         """Labels that look wrong to a model that did not learn them, the most suspicious first."""
