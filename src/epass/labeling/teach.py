@@ -327,7 +327,8 @@ class Teacher:
         columns = np.flatnonzero(np.isin(shown.lesson.classes.astype(str), rare))
         likely = pool[shown.probs[pool][:, columns].argmax(0)]
         fair = self.order[lesson.left[self.order]][: len(chosen)]
-        in_turn = np.stack([fair, chosen[: len(fair)]], 1).ravel()
+        # Whoever labels slowly sees the first of each list only, so that one must change in turn, too.
+        in_turn = np.stack([fair, chosen[: len(fair)]][:: 1 if len(lesson.labels) % 2 else -1], 1).ravel()
         rows = np.array([*dict.fromkeys([*likely.tolist(), *in_turn.tolist()])], dtype=np.int64)
         return rows, np.setdiff1d(fair, np.concatenate([likely, chosen])), by
 
