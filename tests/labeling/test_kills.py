@@ -27,6 +27,15 @@ def test_a_hundred_kills_lose_no_acknowledged_answer() -> None:
     assert counts["answers"] > 100
 
 
+@pytest.mark.slow
+def test_five_kills_of_the_studio_lose_no_acknowledged_answer() -> None:
+    pytest.importorskip("uvicorn")
+    counts = json.loads(run(str(ROOT / "benchmarks" / "labeling_kills.py"), "--server", "--kills", "5", "--seed", "3"))
+    assert counts["kills"] == 5
+    assert counts["lost"] == 0
+    assert counts["answers"] > 0
+
+
 def test_labeling_needs_no_torch(tmp_path: Path) -> None:
     script = """
 import sys, pathlib
