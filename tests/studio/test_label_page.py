@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 sys.path.append(str(Path(__file__).parent))
 from chromium import Chromium, find_chromium
+from contrast import FAINT
 from fake_server import STATIC, FakeStudio, start
 
 PROGRAM = find_chromium()
@@ -249,6 +250,17 @@ def test_a_grid_of_100_000_images_holds_only_those_in_sight(browser, serve):
     wait_until(lambda: shown(browser) and shown(browser) > 99_900)
 
 
+def test_no_tab_is_cut_off_in_a_window_of_1280_pixels(browser, serve):
+    fake, url = serve(images=100_000)
+    fake.labels, fake.marks = dict.fromkeys(range(5000), 0), dict.fromkeys(range(6000, 7000), "unsure")
+    browser.open(f"{url}#label?view=labeled&mode=grid", width=1280, height=800)
+    browser.wait_for("document.querySelector('.tab-class')?.checkVisibility()")
+    assert (
+        browser.evaluate("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.tabs'))")
+        == 0
+    )
+
+
 def test_classes_are_renamed_and_merged_and_labels_follow(browser, studio):
     for key in "123":
         browser.press(key)
@@ -350,24 +362,29 @@ def test_keys_are_shown_and_changed(browser, studio):
     wait_until(lambda: studio.marks == {number: "skip"})
 
 
-CONTRAST = """(() => {
-  const rgb = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return {r, g, b, a}; };
-  const part = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
-  const light = ({r, g, b}) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  const ground = (e) => {
-    const color = rgb(getComputedStyle(e).backgroundColor);
-    return color.a === 1 || !e.parentElement ? color : ground(e.parentElement);
-  };
-  const bad = [];
-  for (const e of document.querySelectorAll("body *")) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.checkVisibility() || e.disabled || e.closest("svg")) continue;
-    const a = light(rgb(getComputedStyle(e).color)), b = light(ground(e));
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) bad.push(`${e.className || e.tagName} ${ratio.toFixed(2)}`);
-  }
-  return bad;
-})()"""
+def test_a_small_photo_grows_only_as_far_as_it_can_be_seen(browser, studio):
+    sizes = "(({width, height}) => [Math.round(width), Math.round(height)])(document.querySelector('.stage img')"
+    sizes += ".getBoundingClientRect())"
+    assert browser.wait_for(sizes)[0] > 700  # a large one fills its place
+    studio.picture = lambda i, side: FakeStudio.picture(studio, i, 120)
+    for _ in range(4):  # those that were loaded ahead are large
+        browser.press("ArrowRight")
+    browser.wait_for("document.querySelector('.stage img').naturalWidth === 120")
+    assert browser.wait_for(sizes) == [360, 320]
+
+
+def test_the_card_of_the_model_says_what_its_accuracy_was_measured_on(browser, studio):
+    studio.teach_from = 4
+    for key in "1231":
+        browser.press(key)
+    assert "over your 4 labels" in text(browser, ".score")
+    known = {**studio.model, "about": "A fair sample.", "accuracy": {**studio.model["accuracy"], "labels": 3}}
+    studio.loop.call_soon_threadsafe(studio.publish, "model", known)
+    browser.wait_for("document.querySelector('.model').innerText.includes('A fair sample.')")
+    assert "over 3 of your 4 labels" in text(browser, ".score")
+    known |= {"about": "Two more labels are needed.", "accuracy": None}
+    studio.loop.call_soon_threadsafe(studio.publish, "model", known)
+    browser.wait_for("document.querySelector('.model').innerText.includes('Two more labels are needed.')")
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -384,6 +401,6 @@ def test_fits_a_phone_and_can_be_read(browser, serve, dark):
         assert browser.evaluate(
             "['html', '.view-label'].every((each) => document.querySelector(each).scrollWidth <= innerWidth)"
         )
-        assert browser.evaluate(CONTRAST) == []
+        assert browser.evaluate(FAINT) == []
         open_grid(browser) if shown(browser) is not None else None
     assert browser.complaints() == []

@@ -130,6 +130,12 @@ def test_without_a_model_it_says_what_is_missing(browser, studio, show):
     assert said == "Nothing yet: label at least 2 images in each of two classes, and a model appears by itself."
 
 
+def test_with_too_few_labels_it_says_how_many_more(browser, studio, show):
+    studio.model |= {"accuracy": None, "about": "Too few labels to tell the accuracy: 2 more, and it is shown."}
+    said = show("look", "document.querySelector('.view-look .lead')?.textContent")
+    assert said == studio.model["about"]
+
+
 def test_form_says_only_what_was_filled_in(browser, studio, show):
     show("runs?new=train", "!!document.querySelector('.job-form')")
     assert browser.evaluate("[...document.querySelectorAll('.job-form details')].map((one) => one.open)") == [

@@ -38,7 +38,7 @@ export function mount(root, studio) {
     const enough = state.classes.filter((each) => each.count >= 2).length;
     if (enough < 2) return "Nothing yet: label at least 2 images in each of two classes, and a model appears by itself.";
     if (!state.model) return "The model is being taught: it appears here in a few seconds.";
-    return state.model.no_accuracy ?? "Nothing yet: a few more labels in each class are needed to measure this.";
+    return (!state.model.accuracy && state.model.about) || "Nothing yet: a few more labels in each class are needed to measure this.";
   }
 
   const nothing = (place) => keep(place, [[missing(), () => el("p", { class: "empty" }, missing())]]);
@@ -83,7 +83,7 @@ export function mount(root, studio) {
 
   async function paint() {
     const model = state.model;
-    how.textContent = model && !model.no_accuracy
+    how.textContent = model?.accuracy
       ? `Measured by cross-validation over ${count(model.labels, "label")}: each labeled image is guessed by a model that learned from the other labels only, so nothing here is learned by heart.`
       : missing();
     const found = await Promise.all(LISTS.map(([view]) => api.get(`/api/ids?view=${view}`).catch(() => ({ ids: [] }))));

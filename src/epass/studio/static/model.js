@@ -16,16 +16,16 @@ export function makeModel(studio) {
     const behind = Math.max(model.behind ?? 0, labeled - model.labels);
     fill(element,
       el("header", {}, el("h2", {}, "Model"), el("span", { class: "small faint" }, behind > 0 ? `${count(behind, "label")} behind` : "up to date")),
-      accuracy(model), growth(model.history ?? []), enough(model.enough),
-      model.accuracy && model.about && el("p", { class: "small faint" }, model.about),
+      accuracy(model), model.about && el("p", { class: "small faint" }, model.about), growth(model.history ?? []), enough(model.enough),
       model.helped && el("p", { class: "small faint" }, model.helped));
   }
 
-  function accuracy({ accuracy: score, about, how, labels }) {
-    if (!score) return el("p", {}, `A first model (${how}) guesses already. ${about ?? ""}`);
+  function accuracy({ accuracy: score, how, labels }) {
+    if (!score) return el("p", {}, `A first model (${how}) guesses already.`);
     const range = `${percent(score.low)} to ${percent(score.high)}`;
+    const asked = score.labels < labels ? `${score.labels.toLocaleString("en")} of your ${count(labels, "label")}` : `your ${count(labels, "label")}`;
     return el("p", { class: "score" }, el("b", { class: "number" }, percent(score.value)), el("span", { class: "small" }, "right ",
-      el("span", { class: "faint" }, `(${range}), by cross-validation over your ${count(score.labels ?? labels, "label")}`)));
+      el("span", { class: "faint" }, `(${range}), by cross-validation over ${asked}`)));
   }
 
   function enough(said) {

@@ -3,6 +3,7 @@
 import { el, fill, keyName, percent } from "./dom.js";
 
 const AHEAD = 2;
+const LARGER = 3, LEAST = 320; // times a small photo may grow, and px that it may always have: more shows only blur
 const MARKS = { skip: "Skipped", unsure: "Unsure", none: "None of these" };
 
 export function makeSingle(studio, rows, { act, key }) {
@@ -22,6 +23,11 @@ export function makeSingle(studio, rows, { act, key }) {
     const image = el("img", { alt: "", decoding: "async", draggable: "false" });
     const frame = el("div", {}, image);
     image.onerror = () => { if (loaded.get(id) === frame) fill(frame, el("p", { class: "faint" }, "This file cannot be read as an image.")); };
+    image.onload = () => {
+      const limit = (side) => `${Math.max(LEAST, LARGER * side)}px`;
+      image.style.maxWidth = limit(image.naturalWidth);
+      image.style.maxHeight = limit(image.naturalHeight);
+    };
     image.src = studio.picture(id);
     loaded.set(id, frame);
     return frame;
@@ -74,7 +80,7 @@ export function makeSingle(studio, rows, { act, key }) {
     if (keys === drawnKeys) return;
     drawnKeys = keys;
     const tool = (action, words) =>
-      el("button", { type: "button", title: words, onclick: () => act(action), data: { action } },
+      el("button", { type: "button", title: words, aria: { label: words }, onclick: () => act(action), data: { action } },
         el("kbd", {}, keyName(key(action))), el("span", {}, words));
     fill(tools, tool("previous", "Back"), tool("skip", "Skip"), tool("unsure", "Unsure"), tool("none", "None of these"),
       tool("clear", "Clear"), tool("undo", "Undo"), tool("next", "Next"));
