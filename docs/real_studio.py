@@ -41,7 +41,7 @@ def save_digits(folder: Path, kinds: Mapping[int, str], each: int, *, side: int 
         if left.get(digit):
             left[digit] -= 1
             name = f"scan-{len(truth):03d}.png"
-            image = Image.fromarray((255 - 15 * pixels).astype(np.uint8))
+            image = Image.fromarray(np.pad(255 - 15 * pixels, 2, constant_values=255).astype(np.uint8))
             image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(folder / name)
             truth[name] = kinds[digit]
     return truth
