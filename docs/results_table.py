@@ -6,9 +6,10 @@ The runs of a file of docs/results/runs.toml stand between comments such as `<!-
 what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
 between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
 `<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, what growth costs between
-`<!-- images in growth.csv -->` or `<!-- classes in growth.csv -->` and `<!-- end -->`, the line about the digits on
-the page of a method between `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand;
-benchmarks/evidence.py calls this after it has added rows.
+`<!-- images in growth.csv -->` or `<!-- classes in growth.csv -->` and `<!-- end -->`, the timed walk through the
+studio between `<!-- studio.csv -->` and `<!-- end -->`, the line about the digits on the page of a method between
+`<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand; benchmarks/evidence.py calls this after it has
+added rows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ ON_THE_FRONT_PAGE = ("CoMatch + EPASS (3)", "SimMatch + EPASS (3)", "SimMatch", 
 SETTING = ("method", "bank_normalization", "target_gradients", "labels", "start", "normalization", "steps")
 NONE_YET = "No run has ended yet.\n"
 NO_PAIR_YET = "No pair of runs has ended yet.\n"
+NO_WALK_YET = "Nobody has walked yet.\n"
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -186,6 +188,20 @@ def suggested_table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def walk_table() -> str:
+    """What a walk through the studio came to at each stop."""
+    lines = [
+        ("labels", "after", "wrong by labels only", "wrong as the page shows it", "the page says", "enough labeled?")
+    ]
+    lines.append(("---",) * len(lines[0]))
+    for row in rows("studio.csv"):
+        wrong = (f"{100 * float(row[key]):.1f} %" for key in ("error_labels_only", "error"))
+        known = [f"{100 * float(row[key]):.0f} %" for key in ("shown", "low", "high") if row[key]]
+        said = "{} right ({} to {})".format(*known) if known else "not known yet"
+        lines.append((row["labels"], f"{float(row['seconds']):.0f} s", *wrong, said, row["enough"]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NO_WALK_YET
+
+
 def growth_table(axis: str) -> str:
     """Seconds and memory of every part against one axis, and the exponents of its last two sizes."""
     found = [row for row in growth.read(growth.RESULTS) if row["axis"] == axis]
@@ -223,6 +239,7 @@ def pages() -> Iterator[tuple[Path, str, str]]:
     yield RESULTS / "photos.md", "photos", photos_table()
     yield FRONT, "photos", photos_table(ON_THE_FRONT_PAGE)
     yield ROOT / "docs" / "suggest.md", "suggest.csv", suggested_table()
+    yield ROOT / "docs" / "studio.md", "studio.csv", walk_table()
     for axis in growth.SIZES:
         yield ROOT / "docs" / "benchmarks.md", f"{axis} in growth.csv", growth_table(axis)
     for method in sorted({row["method"] for row in rows("digits.csv")}):

@@ -47,6 +47,7 @@ from epass.engine.models import network_schema, start_settings
 from epass.evaluation import SCORES
 from epass.evaluation.bootstrap import paired_interval
 from epass.features import make_extractor
+from epass.labeling.board import KEYS
 from epass.methods import PRETRAINING, WRAPPERS
 from epass.recipe import arguments, parse_recipe, toml_value
 from epass.recipes import recipe_families
@@ -384,6 +385,29 @@ def test_tables_of_results_are_those_of_the_file() -> None:
         text = page.read_text("utf-8")
         assert f"<!-- {comment} -->" in text, page
         assert make_lists.written(text, comment, quote) == text, f"{page}: run python docs/results_table.py"
+
+
+def test_a_walk_through_the_studio_is_told_row_by_row() -> None:
+    row = {"labels": "30", "seconds": "150.08", "error_labels_only": "0.2704", "error": "0.1136", "enough": "not yet"}
+    early = row | {"labels": "12", "shown": "", "low": "", "high": ""}
+    with patch.object(results_table, "rows", return_value=[early, row | {"shown": ".8", "low": ".6", "high": ".9"}]):
+        found = results_table.walk_table().splitlines()[2:]
+    assert found == [
+        "| 12 | 150 s | 27.0 % | 11.4 % | not known yet | not yet |",
+        "| 30 | 150 s | 27.0 % | 11.4 % | 80 % right (60 % to 90 %) | not yet |",
+    ]
+    with patch.object(results_table, "rows", return_value=[]):
+        assert results_table.walk_table() == results_table.NO_WALK_YET
+
+
+def test_the_keys_of_the_studio_are_those_on_its_page() -> None:
+    text = (DOCS / "studio.md").read_text("utf-8")
+    shown = {key for row in table(text, "key") for key in re.split(r"[, ]+", row[0])}
+    names = {"ArrowLeft": "←", "ArrowRight": "→"}
+    assert {names.get(key, key) for key in KEYS.values()} <= shown
+    script = (PACKAGE / "studio/static/keys.js").read_text("utf-8")
+    listed = script[script.index("ACTIONS = {") : script.index("};")]
+    assert dict(re.findall(r"(\w+): \[\"([^\"]+)\",", listed)) == KEYS
 
 
 def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None:
