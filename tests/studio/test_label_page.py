@@ -335,6 +335,7 @@ def test_labels_are_reviewed_by_class_and_a_banner_leads_back(browser, studio):
     for key in "121":
         browser.press(key)
     wait_until(lambda: len(studio.labels) == 3)
+    browser.wait_for("document.querySelector('.class-count')?.textContent.trim() === '2'")  # no click on what is redrawn
     click(browser, ".class-count")
     browser.wait_for("document.querySelectorAll('.tile').length === 2")
     assert browser.evaluate("document.querySelector('.tab-class').selectedOptions[0].textContent") == "forest (2)"
@@ -343,6 +344,7 @@ def test_labels_are_reviewed_by_class_and_a_banner_leads_back(browser, studio):
     click(browser, ".banner button")
     browser.wait_for("document.querySelector('.tab[aria-pressed=true]')?.dataset.tab === 'suggested'")
     browser.press("/")
+    browser.wait_for("document.activeElement?.type === 'search'")
     browser.write("photo</i> 17")
     browser.wait_for("document.querySelectorAll('.tile').length === 1")
     assert browser.evaluate("document.activeElement.type") == "search"
