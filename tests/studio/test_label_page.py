@@ -335,7 +335,9 @@ def test_labels_are_reviewed_by_class_and_a_banner_leads_back(browser, studio):
     for key in "121":
         browser.press(key)
     wait_until(lambda: len(studio.labels) == 3)
-    browser.wait_for("document.querySelector('.class-count')?.textContent.trim() === '2'")  # no click on what is redrawn
+    browser.wait_for(
+        "document.querySelector('.class-count')?.textContent.trim() === '2'"
+    )  # no click on what is redrawn
     click(browser, ".class-count")
     browser.wait_for("document.querySelectorAll('.tile').length === 2")
     assert browser.evaluate("document.querySelector('.tab-class').selectedOptions[0].textContent") == "forest (2)"
