@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -25,11 +24,14 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Timer
 from typing import Any
+from urllib.parse import urlsplit
 
 from epass.data.read.given_labels import find_labels
 from epass.labeling import journal
 from epass.labeling import project as labeling
 from epass.labeling.project import Change, Project
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
 PHOTOS = 40
 LONGEST_LIFE = 0.15  # seconds
@@ -153,16 +155,12 @@ class Visitor:
     """Somebody at the page of a studio, through one connection."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if found := re.search(r"http://([^/\s]+:(\d+))/\?token=(\S+)", line):
-                break
-        else:
-            raise SystemExit(f"The studio did not start:\n{printed}")
-        self.headers = {"Cookie": f"epass-{found[2]}={found[3]}", "Origin": f"http://{found[1]}"}
-        self.line = HTTPConnection(found[1], timeout=PATIENCE)
+        from real_studio import printed_address  # which the processes that are killed need not wait for
+
+        address = urlsplit(printed_address(process))
+        token = address.query.removeprefix("token=")
+        self.headers = {"Cookie": f"epass-{address.port}={token}", "Origin": f"http://{address.netloc}"}
+        self.line = HTTPConnection(address.netloc, timeout=PATIENCE)
 
     def ask(self, path: str, value: Any = None) -> Any:
         headers = {**self.headers, "Content-Type": "application/json"}

@@ -34,6 +34,9 @@ from PIL import Image
 
 from epass.runs.environment import environment
 
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+from real_studio import printed_address
+
 CONNECTIONS = 6  # of a browser to one server
 FIRST_VIEW, SCROLLED, ANSWERS = 60, 5_000, 200
 PATIENCE = 900.0  # seconds
@@ -112,17 +115,10 @@ def studio(folder: Path) -> Iterator[tuple[int, Browser, float]]:
     started = time.perf_counter()
     words = ["studio", str(folder), "--port", "0", "--no-browser", "--runs", str(folder.parent / "runs")]
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if found := re.search(r"http://\S+/\?token=\S+", line):
-                break
-        else:
-            raise SystemExit(f"The studio did not start:\n{printed}")
+        address = printed_address(process)
         seconds = time.perf_counter() - started
         try:
-            with closing(Browser(found[0])) as browser:
+            with closing(Browser(address)) as browser:
                 yield process.pid, browser, seconds
         finally:
             process.send_signal(signal.SIGINT)

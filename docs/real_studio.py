@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
 
 COMMAND = [sys.executable, "-u", "-m", "epass"]
 ADDRESS = re.compile(r"http://[^/\s]+/\?token=\S+")
@@ -34,6 +33,8 @@ class Running(NamedTuple):
 
 def save_digits(folder: Path, kinds: Mapping[int, str], each: int, *, side: int = 96) -> dict[str, str]:
     """Save so many scans of each digit side by side, without a class; the class of each by its name."""
+    from sklearn.datasets import load_digits
+
     digits, truth = load_digits(), dict[str, str]()
     folder.mkdir(parents=True)
     left = dict.fromkeys(kinds, each)
@@ -47,6 +48,17 @@ def save_digits(folder: Path, kinds: Mapping[int, str], each: int, *, side: int 
     return truth
 
 
+def printed_address(process: subprocess.Popen[str]) -> str:
+    """Where a studio that starts is to be opened, as soon as it says so."""
+    assert process.stdout is not None
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if found := ADDRESS.search(line):
+            return found[0]
+    raise SystemExit(f"The studio did not start:\n{printed}")
+
+
 @contextmanager
 def running_studio(photos: Path, *flags: str) -> Iterator[Running]:
     """`epass studio` on a folder, started beside it, until it is stopped or the block ends."""
@@ -54,15 +66,7 @@ def running_studio(photos: Path, *flags: str) -> Iterator[Running]:
     with subprocess.Popen(
         [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=photos.parent
     ) as process:
-        assert process.stdout is not None
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if found := ADDRESS.search(line):
-                break
-        else:
-            raise RuntimeError(f"The studio did not start:\n{printed}")
-        running = Running(process, found[0])
+        running = Running(process, printed_address(process))
         try:
             yield running
         finally:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
-sys.path.append(str(Path(__file__).parent))
-from chromium import Chromium, find_chromium
+from browsing import NEEDED
 from contrast import FAINT
 from fake_look import FakeLook
 from fake_server import STATIC, start
 
-PROGRAM = find_chromium()
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = NEEDED
 KINDS = ("beach", "forest", "mountain", "street")
 VIEWS = {
     "label?mode=single": "document.querySelector('.chip') && document.querySelector('.score')",
@@ -50,12 +41,6 @@ REACHABLE = """(() => {
     one.checkVisibility({ visibilityProperty: true }) && !one.disabled && one.tabIndex >= 0);
   return reachable.map((one) => one.getAttribute("aria-label") || one.innerText || one.placeholder || one.outerHTML);
 })()"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Chromium(PROGRAM) as running:
-        yield running
 
 
 @pytest.fixture

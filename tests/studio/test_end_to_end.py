@@ -10,7 +10,6 @@ import json
 import math
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,11 @@ import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
-from chromium import Chromium, find_chromium
+from browsing import NEEDED, PROGRAM
+from chromium import Chromium
 from real_studio import COMMAND, running_studio, save_digits
 
-PROGRAM = find_chromium()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = [pytest.mark.slow, *NEEDED]
 KINDS = {0: "zero", 1: "one", 4: "four", 7: "seven"}
 EACH = 24
 PATIENCE = 600.0  # seconds until a model is there, on a machine that is busy

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
-sys.path.append(str(Path(__file__).parent))
-from chromium import Chromium, find_chromium
+from browsing import NEEDED
 from contrast import FAINT
 from fake_server import STATIC, FakeStudio, start
 
-PROGRAM = find_chromium()
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = NEEDED
 HOSTILE = "<script>document.title='owned'</script><b>sea</b>"
 KINDS = ("forest", HOSTILE, "street")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Chromium(PROGRAM) as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,24 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chromium import Chromium, find_chromium
+from browsing import NEEDED
 from fake_look import FakeLook
 from fake_server import start
 
-PROGRAM = find_chromium()
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = NEEDED
 STATIC = Path(__file__).parents[2] / "src/epass/studio/static"
 KINDS = ("beach", "forest", "mountain", "street")
 MAP_IS_THERE = "Number(document.querySelector('.map-canvas')?.dataset.points) === 40"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Chromium(PROGRAM) as running:
-        yield running
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ class Flag:
     names: Callable[[], Sequence[str]] | None = None  # that a shell completes; quickly, so without torch
     others: bool = False  # whether more than these names can be said
 
+    def called(self, argument: str) -> str:
+        """What is typed for an argument that is said by name."""
+        return self.name or f"--{argument.replace('_', '-')}"
+
 
 def flag_of(hint: Any) -> Flag | None:
     """The flag that an annotation carries."""

@@ -108,13 +108,22 @@ def as_tasks(pool: Pool, chosen: Sequence[Suggestion]) -> bytes:
     tasks = []
     for one in chosen:
         name = pool.dataset.train_names[one.place]
-        facts = {"image": f"{SERVED}{quote(f'{home.name}/{name}')}", "file": name, "why": one.why, "known": one.known}
+        facts = {"image": served_at(home.name, name), "file": name, "why": one.why, "known": one.known}
         task: dict[str, Any] = {"data": facts}
         if one.guess:
-            choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [one.guess]}}
-            task["predictions"] = [{"model_version": "epass", "score": one.confidence, "result": [choice]}]
+            task["predictions"] = [{"model_version": "epass", "score": one.confidence, "result": [choice(one.guess)]}]
         tasks.append(task)
     return json.dumps(tasks, indent=1, ensure_ascii=False).encode()
+
+
+def served_at(folder: str, name: str) -> str:
+    """Where Label Studio serves an image of a folder."""
+    return f"{SERVED}{quote(f'{folder}/{name}')}"
+
+
+def choice(label: str) -> dict[str, Any]:
+    """A label as Label Studio writes it."""
+    return {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [label]}}
 
 
 def as_page(pool: Pool, chosen: Sequence[Suggestion]) -> str:

@@ -48,7 +48,7 @@ def as_option(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
     if parameter.kind is not parameter.KEYWORD_ONLY:
         told: Any = typer.Argument(**shown)
     elif flag.name or parameter.default is False:  # nobody needs --no-stream
-        told = typer.Option(flag.name or f"--{parameter.name.replace('_', '-')}", **shown)
+        told = typer.Option(flag.called(parameter.name), **shown)
     else:
         told = typer.Option(**shown)
     return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[typed(get_args(hint)[0]), told])

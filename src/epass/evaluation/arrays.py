@@ -43,6 +43,13 @@ def log_softmax(logits: Floats) -> Floats:
     return shifted
 
 
+def directions(vectors: ArrayLike) -> NDArray[np.float32]:
+    """Vectors (N, D) with length one."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    found: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return found
+
+
 def _on_host(values: ArrayLike) -> Any:
     """Numpy reads neither bfloat16 nor a tensor that asks for a gradient."""
     if isinstance(values, np.ndarray):

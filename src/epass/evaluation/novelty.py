@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import ArrayLike
+from .arrays import ArrayLike, directions
 
 NEIGHBOR = 10  # whose distance counts: the nearest ones may be there by chance
 LIMIT = 0.95  # of the test images are nearer to the others than what is called unlike
@@ -24,7 +24,7 @@ class Novelty:
     """
 
     def __init__(self, tested: ArrayLike) -> None:
-        self.tested = _directions(tested)
+        self.tested = directions(tested)
         self.neighbor = min(NEIGHBOR, max(1, len(self.tested) // 10))
         near = self.tested @ self.tested.T
         np.fill_diagonal(near, -math.inf)  # nobody is a neighbor of itself
@@ -35,7 +35,7 @@ class Novelty:
 
         One less the cosine to the tenth nearest, as a share of what 95 % of the test images have at most.
         """
-        distance = 1 - self._nearness(_directions(features) @ self.tested.T).astype(np.float64)
+        distance = 1 - self._nearness(directions(features) @ self.tested.T).astype(np.float64)
         return np.maximum(distance, 0) / max(1 - self.limit, ROUNDING)
 
     def unlike(self, features: ArrayLike) -> NDArray[np.bool_]:
@@ -52,10 +52,3 @@ def are_unlike(unlike: int, images: int) -> bool:
     expected = (1 - LIMIT) * images
     noise = DEVIATIONS * math.sqrt(LIMIT * expected)
     return unlike > 1 and unlike >= SHARE * images and unlike > expected + noise
-
-
-def _directions(features: ArrayLike) -> NDArray[np.float32]:
-    """Features (N, D) as vectors of length one."""
-    rows = np.asarray(features, dtype=np.float32)
-    directions: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return directions

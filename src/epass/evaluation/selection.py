@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import directions
 from .baselines import logistic_regression
 
 Floats = NDArray[Any]
@@ -37,7 +38,7 @@ def typical(vectors: Floats, count: int, candidates: Ints, labeled: Ints | Seque
     K-means finds the groups, one for each image that has a label or gets one, and of a group the candidate nearest to
     its center is taken. Vectors count by their directions from the mean.
     """
-    rows = _directions(vectors)
+    rows = _from_the_mean(vectors)
     count, labeled = min(count, len(candidates)), np.asarray(labeled, dtype=np.int64)
     groups, centers = _grouped(rows, min(count + len(labeled), len(rows)), seed)
     far = np.square(rows - centers[groups]).sum(1)
@@ -57,7 +58,7 @@ def uncertain(vectors: Floats, probs: Floats, count: int, seed: int = 0) -> Ints
     K-means in which an image weighs the more, the closer its two largest probabilities are; of a group the image
     nearest to its center is taken. Zhdanov, Diverse mini-batch Active Learning, 2019.
     """
-    rows = _directions(vectors)
+    rows = _from_the_mean(vectors)
     count = min(count, len(rows))
     first, second = np.sort(probs, axis=1)[:, :-3:-1].T
     weights = 1 - (first - second)
@@ -114,7 +115,7 @@ def outlying(vectors: Floats) -> Ints:
 
     By the angle that features have from zero: what a network knows nothing about lies near the mean of what it does.
     """
-    rows, neighbor = _of_length_one(np.asarray(vectors, dtype=np.float32)), NEIGHBOR
+    rows, neighbor = directions(vectors), NEIGHBOR
     if len(rows) < LEAST:
         return np.empty(0, dtype=np.int64)
     parts = []
@@ -136,15 +137,10 @@ def standardized(vectors: Floats) -> Floats:
     return found
 
 
-def _directions(vectors: Floats) -> Floats:
-    """From the mean of all: the angle between two features says more than the distance."""
+def _from_the_mean(vectors: Floats) -> Floats:
+    """The directions from the mean of all: the angle between two features says more than the distance."""
     rows = np.asarray(vectors, dtype=np.float32)
-    return _of_length_one(rows - rows.mean(0))
-
-
-def _of_length_one(rows: Floats) -> Floats:
-    found: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return found
+    return directions(rows - rows.mean(0))
 
 
 def _grouped(rows: Floats, count: int, seed: int, weights: Floats | None = None) -> tuple[Ints, Floats]:

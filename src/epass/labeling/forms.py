@@ -97,7 +97,7 @@ def field_of(parameter: inspect.Parameter, hint: Any) -> Field | None:
         kind, choices = "text" if flag.others else "choice", tuple(flag.names())
     return Field(
         name=parameter.name,
-        flag=(flag.name or f"--{parameter.name.replace('_', '-')}") if by_name else "",
+        flag=flag.called(parameter.name) if by_name else "",
         help=flag.help,
         panel=flag.panel,
         kind=kind,
@@ -214,7 +214,7 @@ def command_of(do: str, arguments: Mapping[str, Any]) -> str:
     for name, value in arguments.items():
         flag = flag_of(hints[name])
         assert flag is not None
-        called = flag.name or f"--{name.replace('_', '-')}"
+        called = flag.called(name)
         if isinstance(value, bool):
             by_name.append(called if value else f"--no-{called.removeprefix('--')}")
             continue

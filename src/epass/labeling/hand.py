@@ -9,11 +9,11 @@ from pathlib import Path
 from posixpath import normpath
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, Literal, NamedTuple, cast
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ..app.label import agreed
 from ..app.label_files import FILE, Answer, path_at, read_answers, read_sheet
-from ..app.suggested import SERVED, csv_bytes
+from ..app.suggested import choice, csv_bytes, served_at
 from ..errors import InputError, one_of, shortened
 from ..untrusted import parse_json, printable, spreadsheet_path, spreadsheet_text
 from .board import Board
@@ -178,11 +178,10 @@ def write_labels(
 def _tasks(folder: str, said: Sequence[Said]) -> Iterator[bytes]:
     """Tasks that Label Studio imports. It serves the files if its document root is the folder around the photos."""
     for number, one in enumerate(said):
-        facts = {"image": f"{SERVED}{quote(f'{folder}/{one.name}')}", FILE: one.name}
+        facts = {"image": served_at(folder, one.name), FILE: one.name}
         task: dict[str, Any] = {"data": facts | ({"mark": one.mark} if one.mark else {})}
         if one.label:
-            choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [one.label]}}
-            task["annotations"] = [{"result": [choice]}]
+            task["annotations"] = [{"result": [choice(one.label)]}]
         yield (b",\n" if number else b"[\n") + json.dumps(task, ensure_ascii=False).encode()
     yield b"\n]\n" if said else b"[]\n"
 

@@ -22,6 +22,8 @@ from .beliefs import BELIEFS, SEMI_SUPERVISED, TYPICAL, Beliefs, Ids, digest_of,
 from .enough import enough, why_no_accuracy
 from .maps import read_map
 from .pace import Due, Pace
+from .steps import NUMBERS
+from .views import BELIEVED, describe_bins
 
 if TYPE_CHECKING:
     from .project import Changed, Project
@@ -29,14 +31,12 @@ if TYPE_CHECKING:
 HISTORY, LOG = "history.jsonl", "worker.log"
 ATTEMPTS = 3  # to start a process that ends by itself, without having learned anything
 PATIENCE = 0.5  # seconds in which it may end by itself
-BINS = 10
 FAIR = "Measured on those of your labels that are a fair sample of the folder, each left out in turn."
 NOT_FAIR = (
     "Measured on all of your labels, each left out in turn. If they are not a fair sample of the folder, nor is this: "
     "doubtful images are harder than most. A few more labels of suggested images, and it is."
 )
 LISTED = 100  # images by disagreement, which every image has some of
-VIEWS = ("suggested", "mistakes", "unlike", "disagreement", "suspects", "cell", "guessed")
 Publish = Callable[[str, Any], None]
 
 
@@ -104,7 +104,7 @@ class Learner:
 
     def ids(self, view: str, **which: int) -> list[int]:
         """The images of a view, those to look at first in front."""
-        one_of("view", view, VIEWS)
+        one_of("view", view, BELIEVED)
         beliefs, labels = self.beliefs, self.project.labels
         if view == "suggested":
             return self._suggested(beliefs)
@@ -176,8 +176,10 @@ class Learner:
         beliefs, images = heard
         classes = [facts.id for facts in self.project.classes() if facts.count]
         guess, labels = self._guess(beliefs)[images], self.project.labels[images]
-        matrix = [[int(((labels == true) & (guess == taken)).sum()) for taken in classes] for true in classes]
-        return {"classes": classes, "matrix": matrix, "labels": len(images), "how": beliefs.how}
+        named = np.isin(guess, classes)  # a class without labels has no row, and so no column
+        matrix = np.zeros((len(classes), len(classes)), dtype=np.int64)
+        np.add.at(matrix, (np.searchsorted(classes, labels[named]), np.searchsorted(classes, guess[named])), 1)
+        return {"classes": classes, "matrix": matrix.tolist(), "labels": len(images), "how": beliefs.how}
 
     def calibration(self) -> dict[str, Any] | None:
         """Whether a confidence of 80 % is right in 80 % of the cases, by the same models."""
@@ -187,18 +189,8 @@ class Learner:
             return None
         beliefs, images = heard
         right = self._guess(beliefs)[images] == self.project.labels[images]
-        found = bin_by_confidence(beliefs.confidence[images].astype(np.float64), right, BINS)
-        bins = [
-            {
-                "low": float(found.edges[place]),
-                "high": float(found.edges[place + 1]),
-                "count": int(found.counts[place]),
-                "confidence": float(found.confidence[place]) if found.counts[place] else None,
-                "accuracy": float(found.accuracy[place]) if found.counts[place] else None,
-            }
-            for place in range(BINS)
-        ]
-        return {"bins": bins, "ece": found.ece, "labels": len(images), "how": beliefs.how}
+        found = bin_by_confidence(beliefs.confidence[images].astype(np.float64), right)
+        return {"bins": describe_bins(found), "ece": found.ece, "labels": len(images), "how": beliefs.how}
 
     def _heard(self) -> tuple[Beliefs, NDArray[np.int64]] | None:
         """The labeled images that a model was asked about which had not learned their label, if they tell anything."""
@@ -228,7 +220,11 @@ class Learner:
             first = [image for image in beliefs.suggested.tolist() if left[image]]
             left[first] = False
             rest = _spread(left) if beliefs.how is None else _sorted(np.flatnonzero(left), beliefs.margin)
-        return [*first, *rest, *np.flatnonzero(marks == 2).tolist(), *np.flatnonzero(marks == 1).tolist()]
+        return [
+            *first,
+            *rest,
+            *(image for mark in ("unsure", "skip") for image in np.flatnonzero(marks == NUMBERS[mark]).tolist()),
+        ]
 
     def _fitting(self, beliefs: Beliefs | None) -> Beliefs | None:
         """Beliefs about these images and classes, or none."""

@@ -31,6 +31,7 @@ class Map(NamedTuple):
 
 def draw_map(examples: Examples, home: Path) -> bool:
     """Arrange the images, and keep the map; False if the same images have one already."""
+    from ..evaluation.arrays import directions
     from ..evaluation.maps import tsne_map
 
     if read_map(home, examples.digest) is not None:
@@ -43,10 +44,10 @@ def draw_map(examples: Examples, home: Path) -> bool:
     spots = np.empty((len(vectors), 2))
     spots[chosen] = arranged
     others = np.setdiff1d(np.arange(len(vectors)), chosen)
-    known = _directions(vectors[chosen])
+    known = directions(vectors[chosen])
     for start in range(0, len(others), _CHUNK):
         rows = others[start : start + _CHUNK]
-        near = np.argpartition(-(_directions(vectors[rows]) @ known.T), NEIGHBORS, axis=1)[:, :NEIGHBORS]
+        near = np.argpartition(-(directions(vectors[rows]) @ known.T), NEIGHBORS, axis=1)[:, :NEIGHBORS]
         spots[rows] = arranged[near].mean(1)
     low, high = spots.min(0), spots.max(0)
     places = np.rint(WIDE * (spots - low) / np.maximum(high - low, 1e-9)).astype(np.int64)
@@ -63,9 +64,3 @@ def read_map(home: Path, digest: str) -> Map | None:
             return Map(found["ids"], found["places"]) if str(found["digest"]) == digest else None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-
-
-def _directions(vectors: NDArray[Any]) -> NDArray[np.float32]:
-    rows = vectors.astype(np.float32)
-    found: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,15 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ..app.request import describe_recipe
+from ..data.read.given_labels import LABELS
 from ..errors import InputError, unknown
 from ..evaluation import bin_by_confidence, confusion, scores_for
 from ..recipe import Recipe, parse_recipe
 from ..report.guarded import guard_sentences
 from ..runs import KEPT_LABELS_ONLY, METRICS, RESULTS, Run, RunFolder, load_run
 from ..runs.folder import ENVIRONMENT, FILES, PAGE, RECIPE, to_json
-from ..runs.lock import LOCK
+from ..runs.lock import is_held
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, parse_json, read_limited
 from .pair import Tested, verdict
+from .views import describe_bins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 TAIL = 2**16  # bytes from the end of the metrics, in which the last row is
 POINTS = 400  # of a curve: more than a page has pixels for
 MISTAKES = 1000  # that are listed
-LABELS = "labels.csv"
 
 
 class Photos(Protocol):
@@ -191,17 +191,11 @@ class Past:
         assert run.predictions is not None
         logits, labels = run.predictions
         found = bin_by_confidence(tested.confidence, np.asarray(tested.guesses == labels))
-        edges = zip(found.edges[:-1], found.edges[1:], strict=True)
-        values = zip(edges, found.counts, found.confidence, found.accuracy, strict=True)
-        bins = [
-            to_json({"low": low, "high": high, "count": count, "confidence": sure, "accuracy": right})
-            for (low, high), count, sure, right in values
-        ]
         wrong = np.flatnonzero(tested.guesses != labels)
         mistakes = sorted(wrong.tolist(), key=lambda place: -tested.confidence[place])[:MISTAKES]
         return {
             "confusion": {"classes": list(tested.classes), "matrix": confusion(logits, labels).tolist()},
-            "reliability": {"bins": bins, "ece": found.ece, "images": len(labels)},
+            "reliability": {"bins": describe_bins(found), "ece": found.ece, "images": len(labels)},
             "mistakes": [
                 {
                     "id": self._ids.get(tested.names[place]),
@@ -295,29 +289,6 @@ def number_in(values: Any, *keys: str) -> float | None:
     for key in keys:
         values = values.get(key) if isinstance(values, dict) else None
     return float(values) if isinstance(values, int | float) else None
-
-
-def is_held(folder: Path) -> bool:
-    """Whether a process trains in a folder.
-
-    The lock is touched only where its owner seems to live: then nobody who comes to take it finds us in the way.
-    """
-    try:
-        number = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        os.kill(int(os.read(number, 20)), 0)
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except PermissionError:  # the process of somebody else
-        return True
-    except (OSError, ValueError, OverflowError):
-        return False
-    finally:
-        os.close(number)
-    return False
 
 
 def curve(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -12,6 +12,7 @@ from ..errors import InputError, one_of, shortened
 from ..untrusted import printable
 
 MARKS = ("skip", "unsure", "none")  # in the order of their numbers, from 1
+NUMBERS = {mark: number for number, mark in enumerate(MARKS, 1)}
 NOTHING = -1  # said about an image; a label is the number of its class, a mark is -1 minus its own number
 LONGEST_NAME = 100  # letters of a class
 

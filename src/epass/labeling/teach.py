@@ -14,6 +14,7 @@ from ..recipe import read_recipe
 from .beliefs import LABELS_ONLY, SEMI_SUPERVISED, TYPICAL, UNCERTAIN, Beliefs
 from .enough import LEAST_LABELS, why_no_accuracy
 from .examples import RECIPE, Examples
+from .steps import NUMBERS
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,6 @@ POOL = 5_000  # images among which suggestions are looked for
 COMPARED = 20_000  # images that are compared with all others: the time it takes grows with the square
 JUDGED = 5  # labels of a class on average, from which on one can say which are wrong
 SEED = 0
-NONE_OF_THESE = 3  # the mark of an image that belongs to no class
 
 
 class Lesson(NamedTuple):
@@ -136,7 +136,7 @@ class Teacher:
         left = (label < 0) & (mark == 0)
         sample = np.isin(labeled, self.order[: int(left[self.order].argmax())] if left.any() else self.order)
         sample &= sample.sum() >= LEAST_LABELS
-        return Lesson(n, classes, labeled, numbers, left, mark != NONE_OF_THESE, sample)
+        return Lesson(n, classes, labeled, numbers, left, mark != NUMBERS["none"], sample)
 
     def learn_labels(self, lesson: Lesson) -> dict[str, Any]:
         """Learn from the labels alone, of two classes at least; returns a row of the history."""

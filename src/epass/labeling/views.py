@@ -9,9 +9,11 @@ import numpy as np
 
 from ..errors import InputError, one_of
 from ..files import as_text
-from .steps import MARKS
+from ..runs.folder import to_json
+from .steps import MARKS, NUMBERS
 
 if TYPE_CHECKING:
+    from ..evaluation.calibration import Reliability
     from .learner import Learner
     from .project import Project
 
@@ -69,7 +71,7 @@ def labeled_as(project: Project, view: str, label: int) -> Any:
         return project.labels >= 0
     if view == "unlabeled":
         return (project.labels < 0) & (project.marks == 0)
-    return project.marks == MARKS.index(view) + 1
+    return project.marks == NUMBERS[view]
 
 
 def describe_images(project: Project, learner: Learner, ids: Iterable[int]) -> list[dict[str, Any]]:
@@ -88,6 +90,16 @@ def describe_images(project: Project, learner: Learner, ids: Iterable[int]) -> l
             }
         )
     return rows
+
+
+def describe_bins(found: Reliability) -> list[dict[str, Any]]:
+    """The bins of a reliability diagram; an empty one has no accuracy."""
+    edges = zip(found.edges[:-1], found.edges[1:], strict=True)
+    values = zip(edges, found.counts, found.confidence, found.accuracy, strict=True)
+    return [
+        to_json({"low": low, "high": high, "count": count, "confidence": sure, "accuracy": right})
+        for (low, high), count, sure, right in values
+    ]
 
 
 def describe_project(project: Project, learner: Learner) -> dict[str, Any]:

@@ -13,11 +13,14 @@ from collections.abc import Generator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import InputError
 from ..machine.cpu import count_cores, prepare_cpu
 from .beliefs import BELIEFS
+
+if TYPE_CHECKING:
+    from .teach import Lesson
 
 Request = dict[str, Any]
 IDLE = 2.0  # seconds without a request, after which there is time for the map
@@ -51,8 +54,6 @@ class Worker:
 
     def __init__(self, requests: SimpleQueue[Request], answers: TextIO) -> None:
         """`answers` are read by whoever makes the `requests`."""
-        from .teach import Lesson
-
         self.requests, self.answers, self.writing = requests, answers, Lock()
         self.said = 0.0  # when progress was told
         self.waiting: Lesson | None = None  # to be learned with the unlabeled images
@@ -101,9 +102,7 @@ class Worker:
         lesson = self.teacher.lesson(request["n"], request["labels"], request["marks"])
         self.newest = lesson
         if len(lesson.classes) >= 2:
-            known = self.teacher.labels_only
-            if known is None or known.lesson.n != lesson.n:
-                self.tell("taught", row=self.teacher.learn_labels(lesson))
+            self.learn_labels(lesson)
         if not request["quiet"]:
             self.publish()
         self.tell("done", what="labels")
@@ -113,6 +112,12 @@ class Worker:
             else:
                 self.tell("done", what="all")
 
+    def learn_labels(self, lesson: Lesson) -> None:
+        """Learn from the labels alone, unless that is what was learned last."""
+        known = self.teacher.labels_only
+        if known is None or known.lesson.n != lesson.n:
+            self.tell("taught", row=self.teacher.learn_labels(lesson))
+
     def go_on(self) -> None:
         """Make the next step of what takes longer."""
         from ..training.window import NotFiniteError
@@ -120,9 +125,8 @@ class Worker:
         before = self.teacher.semi
         if self.learning is None:
             assert self.waiting is not None
-            known, lesson, self.waiting = self.teacher.labels_only, self.waiting, None
-            if known is None or known.lesson.n != lesson.n:
-                self.tell("taught", row=self.teacher.learn_labels(lesson))
+            lesson, self.waiting = self.waiting, None
+            self.learn_labels(lesson)
             self.learning = self.teacher.learn_all(lesson)
         try:
             self.progress("Learning from all photos", *next(self.learning))
