@@ -15,7 +15,7 @@ from epass.engine.build import build
 from epass.engine.run import train_steps
 from epass.machine.device import choose_device
 from epass.machine.launch import join_processes
-from epass.parts.statistics import SharedBatchNorm
+from epass.networks.shared_norm import SharedBatchNorm
 from epass.recipe import Recipe
 from epass.runs import RunFolder
 
@@ -65,7 +65,7 @@ def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyP
     assert place == ("cuda:0" if device == "cuda" else "cpu")
     rooms = (
         "machine.distributed",
-        "parts.statistics",
+        "networks.shared_norm",
         "training.sharing",
         "engine.build",
         "engine.infer",

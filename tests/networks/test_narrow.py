@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epass.networks import narrow, operators
+from epass.networks.shared_norm import SharedBatchNorm
 from epass.networks.wide_resnet import WideResNet, _FirstUnit, _TransitionUnit, _Unit
 
 pytest.importorskip("triton")
@@ -192,6 +193,69 @@ def test_a_unit_and_all_its_gradients(name: str, knows_the_sums: bool) -> None:
         torch.testing.assert_close(ours.double(), theirs.double(), rtol=1e-5, atol=1e-6)
 
 
+class Waiting(Exception):
+    """A process has said its part of a sum and needs those of the others to go on."""
+
+
+def together(work: Callable[[int], Any], ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `work` returns on each rank. Sums are told by doing everything again, up to the next one that is unknown."""
+    known: list[Tensor] = []
+    monkeypatch.setattr(narrow, "world_size", lambda: ranks)
+    while True:
+        asked, results = [], []
+        for rank in range(ranks):
+            told = iter(known)
+
+            def tell(part: Tensor, told: Iterator[Tensor] = told) -> Tensor:
+                total = next(told, None)
+                if total is None:
+                    raise Waiting(part.detach().clone())
+                return total
+
+            monkeypatch.setattr(narrow, "sum_over_ranks", tell)
+            try:
+                results.append(work(rank))
+            except Waiting as waiting:
+                asked.append(waiting.args[0])
+        if not asked:
+            return results
+        known.append(torch.stack(asked).sum(0))
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="in half precision the whole network is compared instead")
+def test_a_unit_of_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    unit, x, gradient = layers_that_are_no_identity(_Unit(32, 32)), maps(10, 32), maps(10, 32, seed=4)
+    exact, y = copy.deepcopy(unit).double(), x.double().requires_grad_()
+    truth = exact(y)
+    truth.backward(gradient.double())
+
+    def work(rank: int) -> tuple[_Unit, Tensor, Tensor, Tensor]:
+        own, rows = copy.deepcopy(unit), x[rank::2].clone().requires_grad_()
+        for part in own.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.__class__ = SharedBatchNorm
+        assert isinstance(own, _Unit)
+        out, sums = own.faster(rows, None)
+        out.backward(gradient[rank::2])
+        assert rows.grad is not None
+        assert sums is not None
+        return own, out, sums, rows.grad
+
+    assert y.grad is not None
+    found = together(work, 2, monkeypatch)
+    for rank, (own, out, sums, by_rows) in enumerate(found):
+        mine = slice(rank, None, 2)
+        close(out, truth[mine])
+        close(sums, sums_of(truth[mine], truth[mine]))
+        close(by_rows, y.grad[mine])
+        for ours, theirs in zip(own.buffers(), exact.buffers(), strict=True):
+            torch.testing.assert_close(ours.double(), theirs.double(), rtol=1e-5, atol=1e-6)
+    for ours, others, theirs in zip(*(own.parameters() for own, *_ in found), exact.parameters(), strict=True):
+        assert theirs.grad is not None
+        close(ours.grad + others.grad, theirs.grad)
+
+
 def test_running_statistics_can_be_left_alone() -> None:
     norm, layer = nn.BatchNorm2d(32).to(DEVICE), nn.Conv2d(32, 32, 3, padding=1, bias=False).to(DEVICE)
     before = copy.deepcopy(norm.state_dict())
@@ -275,6 +339,7 @@ def pretended(channels: int = 32, width: int = 32, images: int = 8, **changes: A
     [
         ((layer(), pretended(), nn.BatchNorm2d(32)), True),
         ((layer(16), pretended(16), nn.BatchNorm2d(16)), True),
+        ((layer(), pretended(), SharedBatchNorm(32)), True),
         ((layer(), pretended(is_cuda=False), nn.BatchNorm2d(32)), False),
         ((layer(), pretended(dtype=torch.float32), nn.BatchNorm2d(32)), False),
         ((layer(64, 64), pretended(64), nn.BatchNorm2d(64)), False),

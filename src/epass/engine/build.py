@@ -33,8 +33,8 @@ from ..machine.distributed import alone
 from ..method import Batch, Method, Outcome, Problem
 from ..methods import METHODS, WRAPPERS
 from ..networks import NETWORKS, Classifier, find_network
+from ..networks.shared_norm import share_statistics
 from ..parts.projector import ProjectorEnsemble
-from ..parts.statistics import share_statistics
 from ..parts.teacher import Average
 from ..recipe import Recipe, arguments, check_table
 from ..seeds import fold

@@ -58,13 +58,18 @@ def own_rows(rows: Tensor) -> Tensor:
     return rows[(rank() + world * torch.arange(each, device=rows.device)).clamp(max=len(rows) - 1)]
 
 
-def mean_over_ranks(value: Tensor) -> Tensor:
-    """The average of a detached `value` over all ranks."""
+def sum_over_ranks(value: Tensor) -> Tensor:
+    """The sum of a detached `value` over all ranks."""
     if alone():
         return value
     total = value.detach().clone()
     dist.all_reduce(total)
-    return total / world_size()
+    return total
+
+
+def mean_over_ranks(value: Tensor) -> Tensor:
+    """The average of a detached `value` over all ranks."""
+    return value if alone() else sum_over_ranks(value) / world_size()
 
 
 def least_over_ranks(value: Tensor) -> Tensor:

@@ -12,10 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..machine.distributed import sum_over_ranks, world_size
 from .operators import channels_last, convolve, convolve_pictures, picture_weight_sums, weight_sums
+from .shared_norm import SharedBatchNorm, remember
 
 HALVES = (torch.bfloat16, torch.float16)
 CHANNELS = (16, 32)  # with more, the library is as fast
+NORMS = (nn.BatchNorm2d, SharedBatchNorm)
 MOST_JOINED = 64  # channels; with more, the products by zero cost more than a second pass over the maps
 
 
@@ -29,7 +32,7 @@ def fits(layer: nn.Conv2d, maps: Tensor, *norms: nn.Module) -> bool:
         and layer.in_channels in CHANNELS
         and layer.out_channels in CHANNELS
         and maps.shape[3] in (8, 16, 32, 64)
-        and all(type(norm) is nn.BatchNorm2d and norm.training and norm.affine for norm in norms)
+        and all(type(norm) in NORMS and norm.training and norm.affine for norm in norms)
     )
 
 
@@ -82,17 +85,22 @@ def activated_convolution(
     *,
     add: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Normalization of `maps`, whose sums may be known, LeakyReLU, convolution, and `add` added; and the sums of it."""
+    """Normalization of `maps`, whose sums may be known, LeakyReLU, convolution, and `add` added; and the sums of it.
+
+    All sums that are taken and returned are over the maps of this process.
+    """
     if sums is None:
         values = maps.detach().float()
         sums = torch.stack([values.sum((0, 2, 3)), values.square().sum((0, 2, 3))])
-    count = maps.numel() // maps.shape[1]
+    count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
+    if shared:
+        sums, count = sum_over_ranks(sums), world_size() * count
     mean = sums[0] / count
     variance = (sums[1] / count - mean.square()).clamp(min=0)
     if norm.track_running_stats:
-        _remember(norm, mean, variance * (count / max(count - 1, 1)))
+        remember(norm, mean, variance * (count / max(count - 1, 1)))
     inverse = (variance + norm.eps).rsqrt()
-    out = _apply(_ActivatedConvolution, maps, mean, inverse, norm.weight, norm.bias, layer.weight, add, slope)
+    out = _apply(_ActivatedConvolution, maps, mean, inverse, norm.weight, norm.bias, layer.weight, add, slope, shared)
     return cast(tuple[Tensor, Tensor], out)
 
 
@@ -106,18 +114,6 @@ def joint_convolution(layer: nn.Conv2d, pointwise: nn.Conv2d, maps: Tensor) -> t
 
 def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
     return function.apply(*inputs)  # type: ignore[no-untyped-call]
-
-
-@torch.no_grad()
-def _remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor) -> None:
-    """Move the running statistics as BatchNorm does."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    assert norm.num_batches_tracked is not None
-    assert norm.momentum is not None
-    norm.num_batches_tracked.add_(1)
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance, norm.momentum)
 
 
 class _FirstConvolution(torch.autograd.Function):
@@ -166,11 +162,12 @@ class _ActivatedConvolution(torch.autograd.Function):
         weight: Tensor,
         add: Tensor | None,
         slope: float,
+        shared: bool,
     ) -> tuple[Tensor, Tensor]:
         normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
         activated = F.leaky_relu(normalized * _by_channel(scale) + _by_channel(shift), slope).to(maps.dtype)
         ctx.save_for_backward(maps, activated, weight, mean, inverse, scale, shift)
-        ctx.adds, ctx.slope = add is not None, slope
+        ctx.adds, ctx.slope, ctx.shared = add is not None, slope, shared
         out, parts = convolve(activated, weight, add)
         sums = parts.sum(0)
         ctx.mark_non_differentiable(sums)
@@ -184,12 +181,16 @@ class _ActivatedConvolution(torch.autograd.Function):
         inner, parts = convolve(gradient, weight, None, maps, scale_and_shift, transposed=True, slope=ctx.slope)
         by_shift, product = parts.sum(0)
         by_scale = (product - mean * by_shift) * inverse
-        count = maps.numel() // maps.shape[1]
+        # What the statistics add depends on the rows that they were taken over, whoever has them.
+        through, count = torch.stack([by_shift, by_scale]), maps.numel() // maps.shape[1]
+        if ctx.shared:
+            through, count = sum_over_ranks(through), world_size() * count
+        by_mean, by_deviation = through / count
         normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
-        centered = inner.float() - _by_channel(by_shift / count) - normalized * _by_channel(by_scale / count)
+        centered = inner.float() - _by_channel(by_mean) - normalized * _by_channel(by_deviation)
         by_maps = (centered * _by_channel(factor)).to(maps.dtype)
         by_add = gradient if ctx.adds else None
-        return by_maps, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None
+        return by_maps, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None, None
 
 
 def _by_channel(values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 
 from ..machine.distributed import rank, world_size
 from ..method import Batch, Method
-from ..parts.statistics import share_statistics
+from ..networks.shared_norm import share_statistics
 from ..parts.teacher import Average
 from ..training.optimizer import make_optimizer
 from ..training.schedule import Plan

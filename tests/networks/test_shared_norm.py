@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from epass.errors import InputError
-from epass.parts import statistics
-from epass.parts.statistics import SharedBatchNorm, share_statistics, statistics_kept
+from epass.networks import shared_norm
+from epass.networks.shared_norm import SharedBatchNorm, share_statistics
+from epass.parts.statistics import statistics_kept
 
 SHAPES = {nn.BatchNorm1d: (6, 3), nn.BatchNorm2d: (5, 3, 4, 2), nn.BatchNorm3d: (2, 3, 2, 2, 3)}
 
@@ -19,7 +20,7 @@ def shared(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     """A copy that shares its statistics, although there is nobody to share them with."""
     copied = copy.deepcopy(module)
     with monkeypatch.context() as several:
-        several.setattr(statistics, "alone", lambda: False)
+        several.setattr(shared_norm, "alone", lambda: False)
         share_statistics(copied)
     return copied
 
@@ -73,10 +74,10 @@ def test_the_variance_counts_how_far_the_ranks_are_apart(monkeypatch: pytest.Mon
     whole = nn.BatchNorm1d(3)
     wanted = whole(rows)
     parts = [rows[rank::2] for rank in range(2)]
-    monkeypatch.setattr(statistics, "alone", lambda: False)
-    monkeypatch.setattr(statistics, "world_size", lambda: 2)
+    monkeypatch.setattr(shared_norm, "alone", lambda: False)
+    monkeypatch.setattr(shared_norm, "world_size", lambda: 2)
     everything = torch.stack([torch.stack([part.mean(0), part.var(0, correction=0)]) for part in parts])
-    monkeypatch.setattr(statistics, "gather_rows", lambda mine: everything)
+    monkeypatch.setattr(shared_norm, "gather_rows", lambda mine: everything)
     for rank, part in enumerate(parts):
         own = nn.BatchNorm1d(3)
         share_statistics(own)
@@ -93,7 +94,7 @@ def test_one_process_keeps_the_layers_that_it_has() -> None:
 def test_layers_stay_the_same_objects_with_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.LayerNorm(3))
     weights, names = list(net.parameters()), list(net.state_dict())
-    monkeypatch.setattr(statistics, "alone", lambda: False)
+    monkeypatch.setattr(shared_norm, "alone", lambda: False)
     share_statistics(net)
     share_statistics(net)  # a second time changes nothing
     assert all(mine is before for mine, before in zip(net.parameters(), weights, strict=True))
@@ -106,6 +107,6 @@ class Fused(nn.BatchNorm2d):
 
 
 def test_a_layer_that_does_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "alone", lambda: False)
+    monkeypatch.setattr(shared_norm, "alone", lambda: False)
     with pytest.raises(InputError, match="Fused layers cannot share their statistics between processes: train it in"):
         share_statistics(nn.Sequential(Fused(3)))
