@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from epass.engine import build as build_module
 from epass.engine.build import Experiment, build
 from epass.engine.timing import seconds_per_step
 from epass.method import Outcome
@@ -58,6 +59,20 @@ def test_a_failed_compilation_is_one_warning_and_an_eager_run(monkeypatch: pytes
         pipeline = replace(experiment, device=torch.device("cuda")).make_pipeline()
     assert pipeline == ("eager step", "eager feed")
     assert tried == [True, False]
+
+
+def test_all_of_several_processes_compile_or_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+    monkeypatch.setattr(
+        Experiment, "captured", lambda self, *, compiled: ("compiled", "") if compiled else ("eager", "")
+    )
+    monkeypatch.setattr(build_module, "largest_over_ranks", lambda failed: said.append(failed) or 1.0)
+    experiment = replace(make("cpu", **{"plan.compile": "on"}), device=torch.device("cuda"))
+    with pytest.warns(UserWarning, match=r"^Compiling failed \(in another process\); going on without it"):
+        assert experiment.make_pipeline() == ("eager", "")
+    monkeypatch.setattr(build_module, "largest_over_ranks", lambda failed: said.append(failed) or 0.0)
+    assert experiment.make_pipeline() == ("compiled", "")
+    assert said == [False, False]
 
 
 def test_too_little_memory_is_not_taken_for_a_failed_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from epass.data import render
 from epass.engine.build import build
 from epass.engine.run import train_steps
 from epass.machine.device import choose_device
-from epass.machine.launch import join_processes
 from epass.networks.shared_norm import SharedBatchNorm
 from epass.recipe import Recipe
 from epass.runs import RunFolder
+from epass.testing.world_of_one import talking, world_of_one
 
 pytestmark = pytest.mark.distributed
 
@@ -39,43 +38,30 @@ RECIPE = Recipe(
 )
 
 
-@pytest.fixture
-def talking(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
-    facts = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}
-    for name, value in {**facts, "MASTER_PORT": port}.items():
-        monkeypatch.setenv(name, str(value))
-    yield monkeypatch
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 @pytest.mark.usefixtures("full_float32")
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_messages_to_oneself_change_nothing(device: str, talking: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On CUDA the messages are part of the recorded graph."""
-    wanted, found = build(RECIPE, choose_device(device)), None
+@pytest.mark.parametrize(
+    ("device", "compiled"),
+    [
+        ("cpu", "off"),
+        pytest.param("cuda", "off", marks=pytest.mark.gpu),
+        pytest.param("cuda", "on", marks=pytest.mark.gpu),
+    ],
+)
+def test_messages_to_oneself_change_nothing(device: str, compiled: str, tmp_path: Path) -> None:
+    """On CUDA the messages are part of the recorded graph and, if it is compiled, of the compiled one."""
+    recipe = RECIPE.with_settings({"plan.compile": compiled})
+    wanted = build(recipe, choose_device(device))
     reports: dict[str, list[dict[str, Any]]] = {}
     reports["silent"] = [report.values for report in train_steps(wanted, RunFolder(tmp_path / "silent")) if report]
 
-    place = join_processes(device)
-    assert dist.is_initialized()
-    assert place == ("cuda:0" if device == "cuda" else "cpu")
-    rooms = (
-        "machine.distributed",
-        "networks.shared_norm",
-        "training.sharing",
-        "engine.build",
-        "engine.infer",
-        "engine.run",
-    )
-    for module in rooms:
-        talking.setattr(f"epass.{module}.alone", lambda: False)
-    found = build(RECIPE, choose_device(place))
-    assert any(isinstance(part, SharedBatchNorm) for part in found.method.modules())
-    reports["talking"] = [report.values for report in train_steps(found, RunFolder(tmp_path / "talking")) if report]
+    with world_of_one(device) as place, talking():
+        assert dist.is_initialized()
+        assert place == ("cuda:0" if device == "cuda" else "cpu")
+        found = build(recipe, choose_device(place))
+        assert any(isinstance(part, SharedBatchNorm) for part in found.method.modules())
+        steps = train_steps(found, RunFolder(tmp_path / "talking"))
+        reports["talking"] = [report.values for report in steps if report]
+    assert (found.feed.render is not render) == (compiled == "on")
 
     ours, theirs = found.progress.tensors(), wanted.progress.tensors()
     assert ours.keys() == theirs.keys()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epass.machine.distributed import mean_over_ranks
+from epass.machine.distributed import alone, mean_over_ranks
 from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.methods.abc_wrapper import ABC
@@ -36,7 +36,18 @@ from epass.methods.softmatch import SoftMatch
 from epass.methods.supervised import Supervised
 from epass.methods.uda import UDA
 from epass.networks.classifier import predict_jointly
-from epass.testing import CHECKS, LATE, PROBLEM, Case, check_method, compare_replicas, difference, named, snapshot
+from epass.testing import (
+    CHECKS,
+    LATE,
+    PROBLEM,
+    Case,
+    check_method,
+    compare_compiled_replicas,
+    compare_replicas,
+    difference,
+    named,
+    snapshot,
+)
 
 
 def every_case() -> dict[str, Case]:
@@ -440,6 +451,15 @@ class AlmostShared(Plain):
         return super().finish(batch, loss * (1 + 1e-9 * (probs @ probs.T).amax()), probs)
 
 
+class BreaksAmongOthers(Plain):
+    """One graph alone, and two where there are others."""
+
+    def finish(self, batch, loss, probs):
+        if not alone():
+            torch._dynamo.graph_break()
+        return super().finish(batch, loss, probs)
+
+
 BROKEN: list[tuple[type[Method], str, str]] = [
     (WritesBuffer, "pure", "changes calls in `forward`"),
     (KeepsTensor, "pure", r"changes losses\['labeled'\] from one call"),
@@ -589,3 +609,14 @@ def test_two_and_three_ranks_stay_identical_and_do_what_one_process_does() -> No
     for name, message in REPLICA_PROBLEMS.items():
         assert re.match(message, found[name] or ""), name
     assert torch.ones(1, dtype=torch.float64).float().dtype == torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_messages_of_several_ranks_are_part_of_the_compiled_graph() -> None:
+    # Those whose messages differ most: gathered embeddings, a queue, a graph of all images, mixtures with others' rows.
+    cases = {name: CASES[name] for name in ("simmatch-3", "comatch-3", "remixmatch")}
+    cases["breaks"] = Case(BreaksAmongOthers, {})
+    found = dict(zip(cases, compare_compiled_replicas(list(cases.values())), strict=True))
+    assert (found.pop("breaks") or "").startswith("BreaksAmongOthers does not compile to one graph")
+    assert set(found.values()) == {None}

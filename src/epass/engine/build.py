@@ -29,7 +29,7 @@ from ..errors import InputError
 from ..extensions import check_trusted
 from ..features import drained, embed_dataset, in_color, make_extractor
 from ..machine.device import choose_precision
-from ..machine.distributed import alone
+from ..machine.distributed import largest_over_ranks
 from ..method import Batch, Method, Outcome, Problem
 from ..methods import METHODS, WRAPPERS
 from ..networks import NETWORKS, Classifier, find_network
@@ -153,14 +153,18 @@ class Experiment:
         if self.device.type != "cuda":
             return make_step(self.method, self.optimizer, self.average), self.batch
         wanted = self.plan.compile == "on" or (self.plan.compile == "auto" and self.plan.steps >= COMPILE_PAYS)
-        if wanted and alone():  # what processes tell each other in the middle of a step is not compiled
+        if wanted:
+            pipeline, reason = None, "in another process"
             try:
-                return self.captured(compiled=True)
+                pipeline = self.captured(compiled=True)
             except torch.OutOfMemoryError:
                 raise
             except Exception as problem:  # whatever a compiler trips over: the run works without it
                 reason = str(problem).partition("\n")[0]
-                warnings.warn(f"Compiling failed ({reason}); going on without it, more slowly.", stacklevel=2)
+            failed = largest_over_ranks(pipeline is None)  # all of several processes compile, or none does
+            if pipeline is not None and not failed:
+                return pipeline
+            warnings.warn(f"Compiling failed ({reason}); going on without it, more slowly.", stacklevel=2)
         return self.captured(compiled=False)
 
     def batch(self, step: int) -> Batch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .case import LATE, PROBLEM, Case, difference, named, snapshot
 from .checks import CHECKS, check_method
-from .replicas import check_replicas, compare_replicas
+from .replicas import check_replicas, compare_compiled_replicas, compare_replicas
 
 __all__ = [
     "CHECKS",
@@ -18,6 +18,7 @@ __all__ = [
     "Case",
     "check_method",
     "check_replicas",
+    "compare_compiled_replicas",
     "compare_replicas",
     "difference",
     "named",

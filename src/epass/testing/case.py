@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from ..machine.distributed import rank, world_size
 from ..method import Batch, Method, Outcome, Problem
 from ..networks.classifier import Classifier
 from ..networks.mlp import MLP
@@ -117,6 +118,11 @@ class Case:
         """Require equal tensors, bit for bit without a tolerance."""
         odd = difference(these, those, tolerance)
         self.require(odd is None, f"changes {odd} {rule}")
+
+
+def own_share(part: Tensor) -> Tensor:
+    """This process's rows of a part of a batch."""
+    return part[rank() :: world_size()] if part.ndim else part
 
 
 def named(part: Batch | Outcome) -> dict[str, Tensor]:

@@ -13,11 +13,13 @@ from warnings import catch_warnings, simplefilter
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
-from ..method import Method, Outcome
+from ..method import Batch, Method, Outcome
+from ..networks.shared_norm import share_statistics
 from ..training.checkpoint import restore_newest, save_checkpoint
 from ..training.step import make_step
-from .case import LATE, PROBLEM, Case, difference, named, snapshot
+from .case import LATE, PROBLEM, Case, difference, named, own_share, snapshot
 
 # names that a report fills in itself
 RESERVED = {"loss", "lr", "quality", "coverage", "used_known", "used_right"}
@@ -137,10 +139,15 @@ def check_resume(case: Case) -> None:
 
 
 def check_compiled(case: Case) -> None:
-    """`torch.compile(method, fullgraph=True)` gives the same losses, unless the method says why it cannot."""
+    """`torch.compile(method, fullgraph=True)` gives the same losses, unless the method says why it cannot.
+
+    One of several processes does so on its share of the batches.
+    """
     if case.method.not_compiled:
         return
-    (_, step), (other, _) = case.start(), case.start()
+    (plain, step), (other, _) = case.start(), case.start()
+    for progress in (plain, other):
+        share_statistics(progress.method)
     with catch_warnings():
         simplefilter("ignore")  # torch warns about itself while it compiles
         torch._dynamo.reset()
@@ -148,7 +155,8 @@ def check_compiled(case: Case) -> None:
             compiled = cast(nn.Module, torch.compile(other.method, fullgraph=True, backend="aot_eager"))
             compiled_step = make_step(other.method, other.optimizer, other.average, forward=compiled)
             for position in range(3):
-                eager, traced = named(step(case.batch(position))), named(compiled_step(case.batch(position)))
+                batch = Batch(*tree_map(own_share, case.batch(position)))
+                eager, traced = named(step(batch)), named(compiled_step(batch))
                 case.keep(eager, traced, "when compiled: let no Python value decide, only tensors.", TOLERANCE)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise AssertionError(f"{case.method.__name__} does not compile to one graph: {error}") from error

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
@@ -21,14 +22,14 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.utils._pytree import tree_map
 
-from ..machine.distributed import rank, world_size
 from ..method import Batch, Method
 from ..networks.shared_norm import share_statistics
 from ..parts.teacher import Average
 from ..training.optimizer import make_optimizer
 from ..training.schedule import Plan
 from ..training.step import make_step
-from .case import Case
+from .case import Case, own_share
+from .checks import check_compiled
 
 WORLDS = (2, 3)
 STEPS = 20
@@ -55,15 +56,44 @@ def compare_replicas(cases: Sequence[Case], worlds: Sequence[int] = WORLDS) -> l
         return [_judge(case, worlds, f"{name}/{number}") for number, case in enumerate(cases)]
 
 
-def _train_replica(own: int, world: int, name: str, cases: list[Case]) -> None:
+def compare_compiled_replicas(cases: Sequence[Case], world: int = 2) -> list[str | None]:
+    """Why the compiled step of each of several cases differs from the plain one where processes share the work.
+
+    Both run in each of `world` processes, whose messages are part of the compiled graph.
+    """
+    with TemporaryDirectory() as name:
+        spawn(_compile_replica, (world, name, list(cases)), nprocs=world)  # type: ignore[no-untyped-call]
+        said = [[Path(f"{name}/{number}-{own}").read_text() for own in range(world)] for number in range(len(cases))]
+        return [next(filter(None, problems), None) for problems in said]
+
+
+@contextmanager
+def _one_of(own: int, world: int, name: str) -> Iterator[None]:
+    """A process that meets the others at the start and ends with them."""
     torch.set_num_threads(1)
     meeting = f"file://{name}/meeting-{world}"
     dist.init_process_group("gloo", init_method=meeting, rank=own, world_size=world, timeout=timedelta(seconds=120))
-    for number, case in enumerate(cases):
-        save_file(_trace(case), f"{name}/{number}-{own}-of-{world}")
+    yield
     dist.barrier()  # who leaves early closes connections that the others may still read
     # Everything is on disk. Taking gloo's threads down in good order sometimes aborts a busy machine's process instead.
     os._exit(0)
+
+
+def _train_replica(own: int, world: int, name: str, cases: list[Case]) -> None:
+    with _one_of(own, world, name):
+        for number, case in enumerate(cases):
+            save_file(_trace(case), f"{name}/{number}-{own}-of-{world}")
+
+
+def _compile_replica(own: int, world: int, name: str, cases: list[Case]) -> None:
+    with _one_of(own, world, name):
+        for number, case in enumerate(cases):
+            problem = ""
+            try:
+                check_compiled(case)
+            except AssertionError as error:
+                problem = str(error)
+            Path(f"{name}/{number}-{own}").write_text(problem)
 
 
 @contextmanager
@@ -86,7 +116,7 @@ def _trace(case: Case) -> dict[str, Tensor]:
     step = make_step(method, make_optimizer(method, Plan(steps=STEPS, lr=0.05)), average)
     losses: dict[str, Tensor] = {}
     for position in range(STEPS):
-        batch = Batch(*tree_map(_own_share, case.batch(position)))
+        batch = Batch(*tree_map(_own_share_in_double, case.batch(position)))
         with _double_precision():
             losses |= {f"losses['{name}'] of step {position}": loss for name, loss in step(batch).losses.items()}
     whole = nn.ModuleDict({"method": method, "average": average})
@@ -94,9 +124,8 @@ def _trace(case: Case) -> dict[str, Tensor]:
     return {name: tensor.detach().contiguous().clone() for name, tensor in (losses | state).items()}
 
 
-def _own_share(part: Tensor) -> Tensor:
-    mine = part[rank() :: world_size()] if part.ndim else part
-    return mine.double() if part.is_floating_point() else mine
+def _own_share_in_double(part: Tensor) -> Tensor:
+    return own_share(part).double() if part.is_floating_point() else own_share(part)
 
 
 def _judge(case: Case, worlds: Sequence[int], prefix: str) -> str | None:
