@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from ..images import Images, ImageSource
 from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
 from .decode import ADVICE, ProgressCallback, decode_all, decode_readable
-from .listing import Listing, Place, cannot_be_used, from_disk, names_inside
+from .listing import Listing, cannot_be_used, from_disk, names_inside
 from .square import check_image_size
 
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
@@ -99,10 +101,10 @@ def _present(listing: Listing) -> Listing:
     """The files that are there, with their marks."""
     marks: list[str] = []
     reasons: dict[int, str] = {}
-    files = listing.files
+    files, of_archive = listing.files, cache(Path.stat)  # which is the same for all of its members
     for position, (file, name) in enumerate(zip(files, names_inside(files, listing.root), strict=True)):
         try:
-            marks.append(_mark(file, name))
+            marks.append(_mark(name, file.stat() if isinstance(file, Path) else of_archive(file.archive)))
         except OSError as error:
             reasons[position] = f"cannot be read ({error.strerror}){ADVICE}"
     return replace(listing.without(reasons) if reasons else listing, marks=marks)
@@ -210,8 +212,7 @@ def dataset_from_listing(
     )
 
 
-def _mark(file: Place, name: str) -> str:
+def _mark(name: str, facts: os.stat_result) -> str:
     """A text that is another one as soon as the file is."""
-    facts = (file if isinstance(file, Path) else file.archive).stat()
     # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
     return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"
