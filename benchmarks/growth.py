@@ -403,6 +403,11 @@ def show(rows: Sequence[Row], axis: str) -> str:
     return f"{rows[0]['part']:16}{axis:8} {'; '.join(cells)}" + (f"; exponent {grows}" if grows else "")
 
 
+def busy(load: float) -> str:
+    """What is to be said of a machine on which so many processes ran in the last minutes, before anything began."""
+    return f", busy with other work (load {load:.0f})" if load >= 1 else ""
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
@@ -415,7 +420,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()
     facts: dict[str, Any] = environment(0, "", "cpu")
     where = {
-        "machine": f"{device_name(CPU)}, {facts['cpu_count']} cores, torch {facts['torch']}",
+        "machine": f"{device_name(CPU)}, {facts['cpu_count']} cores, torch {facts['torch']}{busy(os.getloadavg()[1])}",
         "commit": (facts["commit"] or "")[:12],
     }
     for name in options.parts:

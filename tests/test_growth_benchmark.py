@@ -86,3 +86,8 @@ def test_runs_and_reports_are_as_many_as_asked_for(tmp_path: Path) -> None:
     assert (len(rows), sum("test_error" in row for row in rows)) == (30, 3)
     growth.resumes(tmp_path / "reports", growth.Size(60, reports=30))()
     assert load_run(tmp_path / "reports" / "run").metrics == rows
+
+
+def test_a_machine_that_was_busy_is_called_so() -> None:
+    assert growth.busy(0.4) == ""
+    assert growth.busy(6.6) == ", busy with other work (load 7)"
