@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -276,3 +277,43 @@ def test_a_run_of_the_last_version_goes_on_exactly(tmp_path: Path, digits: Datas
     assert whole == resumed, "also the means of the report that the stop cut in two"
     both = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert both[0] == both[1]
+
+
+def test_what_the_last_step_answered_is_not_asked_again(
+    tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counting(net: torch.nn.Module, images: Any, *rest: Any) -> torch.Tensor:
+        asked.append(len(images))
+        return answering.predict(net, images, *rest)
+
+    monkeypatch.setattr(running, "predict", counting)
+    recipe = RECIPE.with_settings({"data.validation": 0.5})
+    experiment = build(recipe, CPU, digits)
+    list(run(recipe, tmp_path / "whole", dataset=digits, device="cpu"))
+    test, validation = len(experiment.split.test), len(experiment.split.validation or ())
+    assert asked == [test, validation]
+    results = (tmp_path / "whole" / "results.json").read_text()
+    (tmp_path / "whole" / "results.json").unlink()
+    list(run(recipe, tmp_path / "whole", dataset=digits, device="cpu", resume=True))
+    assert asked == [test, validation] * 2, "whoever did not train the last step asks once"
+    assert (tmp_path / "whole" / "results.json").read_text() == results
+
+
+def test_a_test_does_not_hold_the_features_of_all_images(digits: Dataset) -> None:
+    features: list[weakref.ref[torch.Tensor]] = []
+    held: list[int] = []
+    experiment = build(RECIPE, CPU, digits)
+
+    class Watched(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> Any:
+            said = experiment.network(images)
+            features.append(weakref.ref(said.features))
+            held.append(sum(each() is not None for each in features))
+            return said
+
+    images = experiment.split.test.select(torch.arange(3000) % len(experiment.split.test))
+    assert len(answering.predict(Watched(), images, digits, CPU)) == 3000
+    assert len(held) > 3
+    assert max(held) <= 2, "that of the batch, and that of the one before"

@@ -64,6 +64,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def printable(text: str) -> str:
     """Text without the characters by which a name could write all over a terminal, or read from right to left."""
+    if text.isprintable():  # all of these are not, and to ask for each letter of a million names takes seconds
+        return text
     return "".join("\ufffd" if _is_control(letter) else letter for letter in text)
 
 

@@ -230,3 +230,15 @@ def test_folders_in_an_archive_take_no_memory(make: Make) -> None:
     assert [str(file) for file in listing.train] == sorted(f"{path}/{name}" for name in names)
     assert listing.labels == [0] * 100 + [1] * 100
     assert most < 3_000_000  # 18,000 folders, each kept with the way to it, would be five times that
+
+
+def test_the_archive_is_not_looked_at_for_every_member(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    monkeypatch.setattr(Path, "stat", lambda path, stat=Path.stat, **how: looked.append(path) or stat(path, **how))
+    counts = []
+    for number in (1, 20):
+        path = make({f"{name}/{each}.png": png(each) for name in ("crow", "wren") for each in range(number)})
+        looked.clear()
+        assert len(open_dataset(path, image_size=8).train) == 2 * number
+        counts.append(looked.count(Path(path)))
+    assert counts[0] == counts[1] > 0

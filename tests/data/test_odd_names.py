@@ -17,6 +17,8 @@ from PIL import Image
 
 from epass.data import divide, find_images, open_dataset, split_text, survey_folder
 from epass.data.read.folder import DEEPEST
+from epass.data.read.listing import name_inside
+from epass.files import as_text
 
 NAMES = [b"M\xf6we/\xff.png", b"M\xf6we/\xfe.png", b"Amsel/1.png"]
 SHOWN = ("Amsel/1.png", r"M\xf6we/\xfe.png", r"M\xf6we/\xff.png")
@@ -133,3 +135,22 @@ def test_folders_in_folders_are_walked_up_to_a_limit(refused, tmp_path: Path) ->
 def test_what_people_have_is_not_too_deep(tmp_path: Path) -> None:
     made = open_dataset(str(deep_zip(tmp_path / "deep.zip", DEEPEST - 4)))
     assert len(made.train) == 3
+
+
+@pytest.mark.parametrize("root", ["/", ".", "a", "a/..", "/a", "/a b", "//a", "a/t.csv"])
+@pytest.mark.parametrize("name", ["x.png", "a/x.png", "../x.png", "ab/x.png", "\udcff/x.png"])
+def test_a_name_is_the_way_from_the_folder(
+    root: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").mkdir()
+    place = Path(root)
+    folder = place if place.is_dir() or place.suffix else place.parent
+    base = folder.parent if place.suffix else folder
+    assert name_inside(base / name, place) == as_text((base / name).relative_to(base).as_posix())
+
+
+def test_a_file_that_does_not_lie_in_the_folder_has_no_name_there(tmp_path: Path) -> None:
+    (tmp_path / "ab").mkdir()
+    with pytest.raises(ValueError, match="not in the subpath"):
+        name_inside(tmp_path / "abc" / "x.png", tmp_path / "ab")

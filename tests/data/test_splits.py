@@ -132,6 +132,16 @@ def test_at_least_one_image_is_tested_and_one_remains(holdout: float, counts: li
     assert min(split.label_counts) >= 1
 
 
+@pytest.mark.parametrize("labels", [MIXED, [0, 1, 2] * 2, [-1, *MIXED, -1]])
+def test_what_is_not_tested_is_trained_on_in_its_order(labels: list[int]) -> None:
+    split = divide(dataset(labels), labels=None, seed=0, holdout=0.3)
+    tested = set(split.positions.test.tolist())
+    trained = [position for position in range(len(labels)) if position not in tested]
+    assert len(tested) == len(split.positions.test) > 0
+    assert sorted({*positions(split.labeled), *positions(split.unlabeled)}) == trained
+    assert positions(split.labeled) == [position for position in trained if labels[position] >= 0]
+
+
 def test_without_a_share_every_label_is_trained_on_and_nothing_is_tested() -> None:
     split = divide(dataset(MIXED), labels=None, seed=0, holdout=0.0)
     assert positions(split.labeled) == [position for position, label in enumerate(MIXED) if label >= 0]

@@ -201,9 +201,31 @@ def test_parquet_with_pyarrow(refused, home: Path) -> None:
         open_dataset(write(home, "none", "damaged.parquet"))
 
 
-def test_the_folder_of_a_table_is_looked_up_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_folder_of_a_table_is_looked_up_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolved, resolve = [], Path.resolve
     monkeypatch.setattr(Path, "resolve", lambda path: resolved.append(path) or resolve(path))
     path = write(home, "path,label\na/1.png,x\na/2.png,\n3.png,y\n")
     assert len(list_table(Path(path)).train) == 3
-    assert resolved.count(home) == 1
+    assert resolved == [home, home / "a"]
+
+
+@pytest.mark.parametrize("way", ["linked/1.png", "alias.png", "a/../a/1.png", "linked/../a/1.png"])
+def test_a_row_leads_to_the_file_that_its_links_lead_to(refused, home: Path, way: str) -> None:
+    (home / "linked").symlink_to("a")
+    (home / "alias.png").symlink_to("a/1.png")
+    found = list_table(Path(write(home, f"path,label\n{way},x\n3.png,y\n")))
+    assert found.train == [home / "a" / "1.png", home / "3.png"]
+    with refused("Rows 2 and 3", "remove one"):
+        list_table(Path(write(home, f"path,label\n{way},x\na/1.png,x\n3.png,y\n")))
+
+
+def test_a_link_out_of_the_folder_of_a_table_is_not_followed(home: Path) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    (outside / "1.png").write_bytes((home / "3.png").read_bytes())
+    (home / "away").symlink_to(outside)
+    found = list_table(Path(write(home, "path,label\n3.png,x\naway/1.png,x\n4.png,y\naway/1.png,y\n")))
+    assert found.train == [home / "3.png", home / "4.png"]
+    assert [reason for _, reason in found.problems] == [
+        f"in row {row} lies outside of the table's folder" for row in (3, 5)
+    ]

@@ -148,8 +148,8 @@ def test_what_must_not_be_looked_at_is_reported(photos: Path, monkeypatch: pytes
     (photos / "unlabeled/closed").mkdir()
 
     def refuse(name: str, otherwise):
-        def call(self: Path, *arguments):
-            if self.name == name:
+        def call(self: Path | str, *arguments):
+            if Path(self).name == name:
                 raise PermissionError(13, "Permission denied", str(self))
             return otherwise(self, *arguments)
 

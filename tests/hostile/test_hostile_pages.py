@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 from hostile_files import RECIPE, photos, png
@@ -108,6 +109,16 @@ def test_plain_text_is_shown_as_it_is(text: str) -> None:
 )
 def test_what_a_terminal_obeys_is_replaced(text: str) -> None:
     assert printable(f"a{text}b") == "a\ufffdb"
+
+
+def test_what_is_replaced_is_the_same_for_every_letter_there_is() -> None:
+    kinds, turning = (
+        {"Cc", "Cs", "Zl", "Zp"},
+        "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+    )
+    letters = [chr(number) for number in range(0x110000)]
+    obeyed = {letter for letter in letters if category(letter) in kinds or letter in turning}
+    assert {letter for letter in letters if printable(letter) != letter} == obeyed
 
 
 def test_a_cell_is_no_formula() -> None:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from PIL import Image
 
 from epass.errors import InputError
+from epass.evaluation.arrays import log_softmax
+from epass.report import answers as report_answers
 from epass.report import write_figures, write_page
 from epass.report.gallery import class_table, confident_mistakes
 from epass.report.maps import embeddings_of
@@ -209,3 +212,19 @@ def test_figures_that_cannot_be_drawn_leave_no_file(make_run, tmp_path):
     assert {"map-0-labels-only", "map-1-simmatch", "head-similarity", "by-class-0-labels-only"} <= set(left_out)
     assert left_out["confusion-0-labels-only"] == "No predictions yet: a run writes them when it ends."
     assert {path.stem for path in tmp_path.iterdir()} == set(written) >= {"confusion-1-simmatch", "test-error"}
+
+
+def test_a_page_of_many_images_asks_and_holds_no_more_than_that_of_few(pictured, tmp_path, monkeypatch):
+    few = pictured()
+    logits, labels = (np.tile(part, (50,) + (1,) * (part.ndim - 1)) for part in few.predictions)
+    many = replace(few, predictions=Predictions(logits, labels))
+    (few.path / "split.json").write_text(json.dumps({"test": [f"{number}.jpg" for number in range(len(labels))]}))
+    shown, sure = [], []
+    monkeypatch.setattr(report_answers, "printable", lambda name: shown.append(name) or name)
+    monkeypatch.setattr(report_answers, "log_softmax", lambda rows: sure.append(len(rows)) or log_softmax(rows))
+    found = load_embeddings(few.path)
+    page = write_page(tmp_path / "many.html", [many], title="t", maps=True)
+    assert sorted(shown) == sorted(f"{place}.jpg" for place in (*found.chosen, *found.mistakes))
+    assert sorted(sure) == sorted([len(found.chosen), len(found.mistakes)])
+    size, less = page.stat().st_size, write_page(tmp_path / "few.html", [few], title="t", maps=True).stat().st_size
+    assert abs(size - less) < 2000

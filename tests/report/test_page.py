@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from epass.evaluation import fit_temperature
+from epass.report import page as page_module
 from epass.report import write_page
 from epass.runs import Predictions
 
@@ -183,3 +184,16 @@ def test_importing_a_report_loads_neither_torch_nor_matplotlib():
     script = "import sys, epass.report; print({'torch', 'matplotlib', 'sklearn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_of_many_ways_those_with_the_lowest_error_have_figures_of_their_own(tmp_path, make_run, monkeypatch):
+    monkeypatch.setattr(page_module, "DETAILED", 2)
+    errors = {"supervised": 0.5, "fixmatch": 0.1, "comatch": 0.3, "simmatch": 0.2}
+    runs = [*(make_run(method, error=error) for method, error in errors.items()), make_run("dash", finished=False)]
+    text, read = page_of(tmp_path, runs)
+    assert re.findall(r"<h3>([^<]*)", text) == ["FixMatch, seed 0", "SimMatch, seed 0"] * 3  # not in the map
+    assert "Of 5 ways of training, the 2 with the lowest test error have pictures" in read.words
+    assert all(f">{name}<" in text for name in ("labels only", "CoMatch", "Dash")), "in the table, whatever they are"
+    few, read = page_of(tmp_path, runs[:2])
+    assert few.count("<h3>") == 5  # labels only make no pseudo-labels
+    assert "ways of training, the" not in read.words

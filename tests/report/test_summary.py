@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from epass.report import group_runs
+from epass.report import group_runs, summary
 
 
 def test_labels_and_order(make_run):
@@ -78,3 +78,32 @@ def test_a_recipe_that_does_not_say_how_projectors_are_combined_means_the_mean(m
         ("SimMatch + EPASS (3) · combine = concat", 1),
         ("SimMatch + EPASS (3) · combine = mean", 2),
     ]
+
+
+def test_many_runs_are_compared_with_what_all_of_them_say_not_with_each_other(make_run, monkeypatch):
+    methods = ["simmatch", "fixmatch", "comatch"]
+    runs = [
+        make_run(methods[seed % 3], seed=seed, method__threshold=seed % 5, data__num_labeled=40 * (1 + seed % 2))
+        for seed in range(30)
+    ] + [make_run("flexmatch", seed=seed, plan__steps=100) for seed in range(3)]
+    named = []
+    monkeypatch.setattr(summary, "_name", lambda run, name=summary._name: named.append(run) or name(run))
+    groups = group_runs(runs)
+    assert len(named) == len(runs)
+
+    def varies(key, others):  # pair by pair
+        return any(
+            repr(one[key]) != repr(other[key]) for one in others for other in others if key in one and key in other
+        )
+
+    settings = [dict(summary._setting(run)) for run in runs]
+    slow = {}
+    for run, setting in zip(runs, settings, strict=True):
+        own = [other for each, other in zip(runs, settings, strict=True) if summary._name(each) == summary._name(run)]
+        label = summary._name(run)
+        for key, value in setting.items():
+            if varies(key, own if key.startswith(("method.", "projector.")) else settings):
+                label += f" · {key.rpartition('.')[2]} = {value}"
+        slow.setdefault(label, []).append(run)
+    assert len(groups) > 10
+    assert {group.label: list(group.runs) for group in groups} == slow

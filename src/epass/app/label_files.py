@@ -118,14 +118,14 @@ def _book_of_folder(folder: Path) -> Book:
     """Labels by class folders and by the folder's own table, which has the last word."""
     from ..data.read.folder import list_folder
     from ..data.read.given_labels import LABELS, find_labels
-    from ..data.read.listing import name_inside
+    from ..data.read.listing import names_inside
 
     table = folder / LABELS
     if table.exists() and find_labels(folder) is None:
         raise InputError(f"'{table}' is a table of something else than paths and labels: call it otherwise.")
     listing = list_folder(folder, labels_needed=False)
     texts = [listing.classes[number] if number >= 0 else "" for number in listing.labels]
-    labels = dict(zip([name_inside(file, folder) for file in listing.train], texts, strict=True))
+    labels = dict(zip(names_inside(listing.train, folder), texts, strict=True))
     sheet = read_sheet(table) if table.exists() else Sheet(["path", "label"])
     at = path_at(table, sheet.columns)
     tested = any(text.startswith("test images") for text in listing.parts.values())

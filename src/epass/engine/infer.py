@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,19 +21,31 @@ if TYPE_CHECKING:
     from .build import Experiment
 
 
+@torch.no_grad()
 def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
-    return infer(net, images, scale, device).logits.cpu()
+    # features are often a hundred times as large: those of all images are not held
+    return _gathered([said.logits for said in _answers(net, images, scale, device)], len(images)).cpu()
 
 
 @torch.no_grad()
 def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
-    """What a network says about images that are not augmented; several processes share the work."""
+    """What a network says about images that are not augmented."""
+    chunks = list(_answers(net, images, scale, device))
+    return Prediction(*(_gathered(parts, len(images)) for parts in zip(*chunks, strict=True)))
+
+
+def _answers(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Iterator[Prediction]:
+    """Batch by batch; several processes share the work."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
     mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
     rows = rows_at_a_time(images.shape)
-    chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
-    return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
+    return (net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows))
+
+
+def _gathered(parts: Sequence[Tensor], count: int) -> Tensor:
+    """What all processes found about `count` images."""
+    return gather_rows(torch.cat(list(parts)).float())[:count]
 
 
 def answering_network(experiment: Experiment) -> nn.Module:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +136,7 @@ def train_steps(
                 raise
             yield None if report is None else training.record(report)
         on_first_rank(training.writer.wait)
-        finish(experiment, home)
+        finish(experiment, home, tested=training.tested)
 
 
 class Training:
@@ -150,6 +150,7 @@ class Training:
         self.saved = 0  # the step of the newest checkpoint
         self.began = 0.0  # by the clock, less the time of earlier processes
         self.alarmed = False  # somebody was told that this leads nowhere
+        self.tested: Tested | None = None  # what was answered after the last step
 
     def begin(self, held: ExitStack, *, resume: bool, force: bool, command: str) -> int:
         """Take the folder, for as long as `held` lasts, and say after which step the training goes on."""
@@ -179,15 +180,15 @@ class Training:
 
     def record(self, report: Report) -> Report:
         """Write a report down, with scores where a test is due, after which there is a checkpoint."""
-        tested = self.experiment.plan.evaluates_after(report.step)
-        answers, scores = score_network(self.experiment, report.step) if tested else (None, {})
-        values, by_class = report.values | scores, report.by_class if tested else {}
+        due = self.experiment.plan.evaluates_after(report.step)
+        self.tested = tested = run_test(self.experiment, report.step) if due else None
+        values, by_class = report.values | (tested.values if tested else {}), report.by_class if tested else {}
         row = {"step": report.step, "seconds": round(self.seconds(), 3), **values, **by_class}
         if rank() == 0:
             self.home.append_metrics(row)
         if tested:
             self.save(report.step)
-        return Report(report.step, values, by_class, () if answers is None else self.alarms(row, answers))
+        return Report(report.step, values, by_class, self.alarms(row, tested.answers) if tested else ())
 
     def alarms(self, row: dict[str, Any], answers: Tensor) -> tuple[str, ...]:
         """What a test in the middle of a run gives reason to say, once; how it ends is told at its end."""
@@ -227,21 +228,27 @@ class Training:
         write_checkpoint(self.home.checkpoints, done, state)
 
 
-def score_network(experiment: Experiment, step: int) -> tuple[Tensor, dict[str, float]]:
-    """The answers of a test after `step` steps, and what they are worth, by the names of a report.
+class Tested(NamedTuple):
+    """What a network answered in a test, and what that is worth."""
 
-    Where there is no test, the labeled images show whether the weights are still numbers.
-    """
-    net, split, values = answering_network(experiment), experiment.split, {}
+    answers: Tensor  # (N, C) about the test images or, where there are none, the labeled ones
+    scores: dict[str, float]  # by their keys; none where there is no test
+    validation: Tensor | None  # (V, C)
+    values: dict[str, float]  # by the names of a report
+
+
+def run_test(experiment: Experiment, step: int) -> Tested:
+    """Test after `step` steps; where there is no test, the labeled images show whether the weights are numbers."""
+    net, split = answering_network(experiment), experiment.split
     answers = predict(net, split.test if len(split.test) else split.labeled, experiment.dataset, experiment.device)
     if not answers.isfinite().all():
         raise NotFiniteError(f"The weights were no longer finite at step {step}.")
-    if len(split.test):
-        values = {f"test_{name}": value for name, value in score(answers, split.test.labels).items()}
+    scores = score(answers, split.test.labels) if len(split.test) else {}
+    values, validation = {f"test_{name}": value for name, value in scores.items()}, None
     if split.validation is not None:
-        logits = predict(net, split.validation, experiment.dataset, experiment.device)
-        values["valid_error"] = score(logits, split.validation.labels)["error"]
-    return answers, values
+        validation = predict(net, split.validation, experiment.dataset, experiment.device)
+        values["valid_error"] = score(validation, split.validation.labels)["error"]
+    return Tested(answers, scores, validation, values)
 
 
 def check_same(recipe: Recipe, home: RunFolder) -> None:
@@ -315,20 +322,21 @@ def finish(
     home: RunFolder,
     rows: Sequence[Mapping[str, Any]] | None = None,
     beside: Mapping[str, Any] | None = None,
+    tested: Tested | None = None,
 ) -> None:
     """Write what people keep: weights, model card data, predictions, results and what was found `beside` these.
 
-    `rows` are those of the metrics, unless they are in the folder.
+    `rows` are those of the metrics, unless they are in the folder; `tested` is the test after the last step, if this
+    process has made it.
     """
     net, dataset, recipe = answering_network(experiment), experiment.dataset, experiment.recipe
-    test = experiment.split.test
-    logits = predict(net, test, dataset, experiment.device) if len(test) else torch.empty(0)
+    test, kept_back = experiment.split.test, experiment.split.validation
+    tested = tested or run_test(experiment, experiment.plan.steps)
     validation = None
-    if (kept_back := experiment.split.validation) is not None:
-        answers = predict(net, kept_back, dataset, experiment.device)
-        validation = (answers.numpy(), kept_back.labels.numpy())
+    if kept_back is not None and tested.validation is not None:
+        validation = (tested.validation.numpy(), kept_back.labels.numpy())
     open_set = open_set_results(experiment, net)
-    seen = see_test_images(experiment, net, logits) if len(test) else None
+    seen = see_test_images(experiment, net, tested.answers) if len(test) else None
     if rank():  # what follows asks nothing of the network
         return
     net, facts = kept_model(recipe, dataset, test, net)
@@ -354,18 +362,17 @@ def finish(
     if seen is None:
         home.write_json("results.json", untested_results(experiment.split, steps=steps, seconds=rows[-1]["seconds"]))
         return
-    home.write_predictions(logits.numpy(), test.labels.numpy(), validation)
+    home.write_predictions(tested.answers.numpy(), test.labels.numpy(), validation)
     write_embeddings(home, seen)
     wanted = ("test_error", *(["valid_error"] if validation is not None else []))
-    tested = [row for row in rows if all(row.get(name) is not None for name in wanted)]
-    if not tested:  # each run tests after its last step: somebody took the rows away
+    measured = [row for row in rows if all(row.get(name) is not None for name in wanted)]
+    if not measured:  # each run tests after its last step: somebody took the rows away
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
-    best = min(tested, key=lambda row: row["test_error"])
-    scores, seconds = score(logits, test.labels), rows[-1]["seconds"]
-    results = results_of(experiment.split, scores, best, steps=steps, seconds=seconds)
-    results["alarms"] = find_alarms(logits, test.labels, row=rows[-1])
+    best = min(measured, key=lambda row: row["test_error"])
+    results = results_of(experiment.split, tested.scores, best, steps=steps, seconds=rows[-1]["seconds"])
+    results["alarms"] = find_alarms(tested.answers, test.labels, row=rows[-1])
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
-        chosen = min(reversed(tested), key=lambda row: row["valid_error"])
+        chosen = min(reversed(measured), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
         results["validation_selected"] = {**selected, "images": len(experiment.split.validation)}
     home.write_json("results.json", results | open_set | dict(beside or {}))

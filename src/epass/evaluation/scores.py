@@ -118,9 +118,9 @@ def _one_vs_rest_auc(outputs: Outputs) -> float | None:
         member = outputs.labels == label
         positives, negatives = int(member.sum()), int((~member).sum())
         if negatives:
-            _, group, sizes = np.unique(outputs.probs[:, label], return_inverse=True, return_counts=True)
-            mid_ranks = np.cumsum(sizes) - (sizes - 1) / 2  # tied scores share the middle of their ranks
-            wins = mid_ranks[group][member].sum() - positives * (positives + 1) / 2
+            ranked, own = np.sort(outputs.probs[:, label]), np.sort(outputs.probs[member, label])
+            first, last = np.searchsorted(ranked, own, "left") + 1, np.searchsorted(ranked, own, "right")
+            wins = ((first + last) / 2).sum() - positives * (positives + 1) / 2  # ties share the middle of their ranks
             areas.append(wins / (positives * negatives))
     return float(np.mean(areas)) if areas else None
 

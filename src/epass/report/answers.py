@@ -28,10 +28,6 @@ class Answers(NamedTuple):
         wrong: NDArray[np.bool_] = self.labels != self.predicted
         return wrong
 
-    def at(self, index: NDArray[np.int64]) -> Answers:
-        """The answers about some of the images."""
-        return Answers(self.labels[index], self.predicted[index], self.confidence[index])
-
 
 class ClassErrors(NamedTuple):
     """How the images of one class fare."""
@@ -50,10 +46,11 @@ def predictions_of(run: Run) -> Predictions:
     return run.predictions
 
 
-def answers_of(run: Run) -> Answers:
-    """What the model said and how sure it was."""
-    scores, labels = as_arrays(*predictions_of(run))
-    return Answers(labels, scores.argmax(axis=1), np.exp(log_softmax(scores).max(axis=1)))
+def answers_of(run: Run, positions: NDArray[np.int64]) -> Answers:
+    """What the model said about the test images at these positions, and how sure it was."""
+    logits, labels = predictions_of(run)
+    scores, truth = as_arrays(logits[positions], labels[positions])
+    return Answers(truth, scores.argmax(axis=1), np.exp(log_softmax(scores).max(axis=1)))
 
 
 def class_names(run: Run) -> list[str]:
@@ -63,9 +60,10 @@ def class_names(run: Run) -> list[str]:
     return names if len(names) == count else [str(label) for label in range(count)]
 
 
-def image_names(run: Run) -> list[str]:
-    """What the test images are called, by their files where there are some."""
-    return [printable(name) for name in names_of_test_images(run.path, len(predictions_of(run).labels))]
+def image_names(run: Run, positions: NDArray[np.int64]) -> list[str]:
+    """What the test images at these positions are called, by their files where there are some."""
+    names = names_of_test_images(run.path, len(predictions_of(run).labels))
+    return [printable(names[position]) for position in positions.tolist()]
 
 
 def class_errors(predictions: Predictions, most: int) -> list[ClassErrors]:

@@ -68,16 +68,16 @@ def _panel(atlas: Atlas, title: str, places: NDArray[np.float64]) -> str:
 
 def confident_mistakes(run: Run, pictures: Pictures) -> str:
     """The wrong answers that the model was most sure of, as pictures."""
-    found, answers, classes, names = embeddings_of(run), answers_of(run), class_names(run), image_names(run)
+    found, classes = embeddings_of(run), class_names(run)
     if not len(found.mistakes):
         raise NoDataError("The model makes no mistake on the test images, so there is none to show.")
+    answers, names = answers_of(run, found.mistakes), map(escape, image_names(run, found.mistakes))
     items = []
-    for position, picture in zip(found.mistakes.tolist(), _photos(found, pictures), strict=True):
-        true, said = classes[answers.labels[position]], classes[answers.predicted[position]]
-        name = escape(names[position])
+    for label, predicted, confidence, name, picture in zip(*answers, names, _photos(found, pictures), strict=True):
+        true, said = classes[label], classes[predicted]
         items.append(
             f'<li><span class="photo {picture}" role="img" aria-label="{name}"></span>'
-            f"predicted <b>{escape(said)}</b>, {100 * answers.confidence[position]:.1f}&nbsp;%<br>"
+            f"predicted <b>{escape(said)}</b>, {100 * confidence:.1f}&nbsp;%<br>"
             f'is <b>{escape(true)}</b><br><small title="{name}">{name.rpartition("/")[2]}</small></li>'
         )
     return f'<ul class="mistakes">{"".join(items)}</ul>'

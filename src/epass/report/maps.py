@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from ..evaluation import tsne_map
 from ..runs import Embeddings, Run, load_embeddings
-from .answers import Answers, answers_of, class_names, image_names
+from .answers import Answers, answers_of, class_names, image_names, predictions_of
 from .style import CLASS_COLORS, INK, Drawing, NoDataError, house_style, new_figure
 
 MAX_NAMED = 20  # classes up to which their names stand in a map
@@ -34,25 +34,24 @@ class Atlas(NamedTuple):
 
 def embeddings_of(run: Run) -> Embeddings:
     """What a run kept of its test images, or the reason why there is nothing."""
-    answers = answers_of(run)
+    count = len(predictions_of(run).labels)
     found = load_embeddings(run.path)
     if found is None:
         raise NoDataError("This run kept no features of its test images: runs of older versions did not.")
     positions = np.concatenate([found.chosen, found.mistakes])
-    if len(positions) and not 0 <= positions.min() <= positions.max() < len(answers.labels):
+    if len(positions) and not 0 <= positions.min() <= positions.max() < count:
         raise InputError(f"'{run.path}' is damaged: its embeddings and its predictions are of different images.")
     return found
 
 
 def atlas_of(run: Run) -> Atlas:
     """The maps of a run: of the backbone's features and, where the method has projectors, of the embeddings."""
-    found, answers = embeddings_of(run), answers_of(run)
+    found = embeddings_of(run)
     vectors = {TITLES["features"]: found.features}
     if found.embedding is not None:
         vectors[TITLES["embedding"]] = found.embedding
     maps = {title: _to_unit_square(tsne_map(values)) for title, values in vectors.items()}
-    names = image_names(run)
-    return Atlas(maps, answers.at(found.chosen), class_names(run), [names[place] for place in found.chosen], found)
+    return Atlas(maps, answers_of(run, found.chosen), class_names(run), image_names(run, found.chosen), found)
 
 
 def draw_maps(atlas: Atlas, name: str) -> Drawing:

@@ -57,6 +57,11 @@ RELIABILITY = (
 )
 CONFUSION = "Where the images of each true class end up, in percent; every row adds up to 100."
 SCALED = "After temperature scaling: no answer changes, only how sure it is. A temperature above 1: it was too sure."
+DETAILED = 30  # groups up to which each has figures of its own: they take half a second and 140 kB, maps far more
+FEWER = (
+    "Of {count:,} ways of training, the {shown} with the lowest test error have pictures, diagrams, maps and panels of "
+    "their own here. 'epass report' of one run shows those of any other."
+)
 VERSIONS = ("epass", "commit", "python", "torch", "numpy", "platform", "device")
 
 
@@ -73,7 +78,7 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
     groups = group_runs(runs)
     guards = _about_guards(runs)
     first, *others = guards if len(runs) == 1 and guards else [*sentences(groups), *guards]
-    pictures = Pictures()
+    pictures, detailed = Pictures(), _detailed(groups)
     body = [
         f"<header><h1>{escape(title)}</h1>",
         f'<p class="verdict">{_prose(first)}</p>',
@@ -82,23 +87,24 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
         "</header>",
         _results(groups),
         "<section><h2>Test images</h2>",
-        *(_images(group, pictures) for group in groups),
+        f'<p class="note">{FEWER.format(count=len(groups), shown=DETAILED)}</p>' if len(groups) > DETAILED else "",
+        *(_images(group, pictures) for group in detailed),
         "</section>",
         "<section><h2>Calibration and confusion</h2>",
-        *(_diagrams(group, number) for number, group in enumerate(groups)),
+        *(_diagrams(group, number) for number, group in enumerate(detailed)),
         "</section>",
         f'<section><h2>Map of the test images</h2>\n<p class="note">{MAPS if maps else NO_MAPS}</p>',
-        *(_map(group, pictures) for group in groups if maps),
+        *(_map(group, pictures) for group in detailed if maps),
         "</section>",
         '<section><h2>During training</h2>\n<div class="charts">',
         _figure(lambda: curves.error_curves(groups), ERRORS),
-        _figure(lambda: curves.loss_parts(groups), "Weighted parts of the loss; they add up to the total."),
+        _figure(lambda: curves.loss_parts(detailed), "Weighted parts of the loss; they add up to the total."),
         _figure(lambda: curves.head_similarity(groups), SIMILARITY),
         "</div></section>",
         '<section><h2>Pseudo-labels under the microscope</h2>\n<div class="charts">',
         _figure(lambda: curves.pseudo_labels(groups), PSEUDO_LABELS),
         _figure(lambda: microscope.quantity_against_quality(groups), QUANTITY),
-        *(_by_class(group, number) for number, group in enumerate(groups) if _makes_pseudo_labels(group)),
+        *(_by_class(group, number) for number, group in enumerate(detailed) if _makes_pseudo_labels(group)),
         "</div></section>",
         _reproduce(groups),
     ]
@@ -110,6 +116,13 @@ def render(runs: Sequence[Run], title: str, *, maps: bool = False) -> str:
 def _about_guards(runs: Sequence[Run]) -> list[str]:
     found = {run.name: " ".join(guard_sentences(run.results)) for run in runs}
     return [f"{name}: {text}" if len(runs) > 1 else text for name, text in found.items() if text]
+
+
+def _detailed(groups: Sequence[Group]) -> list[Group]:
+    """The groups that have figures of their own, in their order: of many, those with the lowest test error."""
+    by_error = sorted(groups, key=lambda group: np.mean(group.errors) if group.errors else np.inf)
+    chosen = {group.label for group in by_error[:DETAILED]}
+    return [group for group in groups if group.label in chosen]
 
 
 def shown_run(group: Group) -> Run:

@@ -69,20 +69,24 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
     Runs that differ in more than method, projectors and seed are kept apart, and the label says in what.
     """
-    settings = {id(run): dict(_setting(run)) for run in runs}
-    together: dict[str, list[Run]] = {}
-    for run in runs:
-        label = _name(run)
-        # a method's own settings are compared among its runs, everything else among all runs
-        own = [settings[id(other)] for other in runs if _name(other) == label]
-        for key, value in settings[id(run)].items():
-            if _varies(key, own if key.startswith(("method.", "projector.")) else list(settings.values())):
+    names, settings = [_name(run) for run in runs], [dict(_setting(run)) for run in runs]
+    # a method's own settings are compared among its runs, everything else among all runs
+    of_name: dict[str, list[Mapping[str, Any]]] = {}
+    for name, setting in zip(names, settings, strict=True):
+        of_name.setdefault(name, []).append(setting)
+    own, everywhere = {name: _varying(found) for name, found in of_name.items()}, _varying(settings)
+    together: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
+    for run, name, setting in zip(runs, names, settings, strict=True):
+        label = name
+        for key, value in setting.items():
+            if key in (own[name] if key.startswith(("method.", "projector.")) else everywhere):
                 label += f" · {key.rpartition('.')[2]} = {value}"
-        together.setdefault(label, []).append(run)
+        together.setdefault(label, []).append((run, setting))
 
     groups = [
-        Group(label, _method(members[0]), _projectors(members[0]), settings[id(members[0])], _by_seed(members))
+        Group(label, _method(first), _projectors(first), setting, _by_seed([run for run, _ in members]))
         for label, members in together.items()
+        for first, setting in members[:1]
     ]
     from ..methods import table_order
 
@@ -149,8 +153,11 @@ def _setting(run: Run) -> Iterator[tuple[str, Any]]:
         yield "projector.combine", "mean"  # what a recipe means that does not say it
 
 
-def _varies(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
-    return len({repr(setting[key]) for setting in settings if key in setting}) > 1
+def _varying(settings: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that do not have the same value wherever they are."""
+    first: dict[str, str] = {}
+    pairs = ((key, repr(value)) for setting in settings for key, value in setting.items())
+    return {key for key, text in pairs if first.setdefault(key, text) != text}
 
 
 def _by_seed(runs: Sequence[Run]) -> tuple[Run, ...]:

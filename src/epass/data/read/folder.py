@@ -19,7 +19,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files import as_text
 from .given_labels import LABELS, GivenLabels, find_labels
-from .listing import ROLES, Listing, Place, check_number, name_inside, number, quoted, taken_for
+from .listing import ROLES, Listing, Place, check_number, name_inside, names_inside, number, quoted, taken_for
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
@@ -62,7 +62,7 @@ def list_layout(
     lacking: list[tuple[str, str]] = []
     if given is not None:
         known = [classes[label] if label >= 0 else "" for label in labels]
-        texts, lacking = given.apply([name_inside(file, root) for file in train], known)
+        texts, lacking = given.apply(names_inside(train, root), known)
         classes = sorted({*filter(None, texts)})
         numbers = {"": -1} | {text: number for number, text in enumerate(classes)}
         labels = [numbers[text] for text in texts]

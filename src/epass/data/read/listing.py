@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -190,6 +191,16 @@ def check_number(classes: Sequence[str], where: str) -> None:
 
 def name_inside(file: Place, root: Path) -> str:
     """The path of an image inside of its data set."""
-    if isinstance(file, Path):
-        return as_text(file.relative_to(root if root.is_dir() else root.parent).as_posix())
-    return as_text(file.path.as_posix())
+    return names_inside([file], root)[0]
+
+
+def names_inside(files: Iterable[Place], root: Path) -> list[str]:
+    """The paths of images inside of their data set."""
+    base = root if root.is_dir() else root.parent
+    return [as_text(_below(base, file) if isinstance(file, Path) else file.path.as_posix()) for file in files]
+
+
+def _below(base: Path, file: Path) -> str:
+    """The way to a file from a folder around it. Paths compare part by part, a tenth of the time to read a picture."""
+    text, before = str(file), f"{base}{os.sep}"
+    return (text[len(before) :] if text.startswith(before) else str(file.relative_to(base))).replace(os.sep, "/")

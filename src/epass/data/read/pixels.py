@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from ..images import Images, ImageSource
 from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
 from .decode import ADVICE, ProgressCallback, decode_all, decode_readable
-from .listing import Listing, Place, cannot_be_used, from_disk, name_inside
+from .listing import Listing, cannot_be_used, from_disk, names_inside
 from .square import check_image_size
 
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
@@ -71,7 +73,7 @@ def _open(
 ) -> Dataset:
     """The data set of files that can be read; `pixels` are there if they are in the cache or not streamed."""
     split = len(listing.train)
-    names, statistics = [name_inside(file, listing.root) for file in listing.files], None
+    names, statistics = names_inside(listing.files, listing.root), None
     train: ImageSource
     test: ImageSource
     if streams:
@@ -99,9 +101,10 @@ def _present(listing: Listing) -> Listing:
     """The files that are there, with their marks."""
     marks: list[str] = []
     reasons: dict[int, str] = {}
-    for position, file in enumerate(listing.files):
+    files, of_archive = listing.files, cache(Path.stat)  # which is the same for all of its members
+    for position, (file, name) in enumerate(zip(files, names_inside(files, listing.root), strict=True)):
         try:
-            marks.append(_mark(file, listing.root))
+            marks.append(_mark(name, file.stat() if isinstance(file, Path) else of_archive(file.archive)))
         except OSError as error:
             reasons[position] = f"cannot be read ({error.strerror}){ADVICE}"
     return replace(listing.without(reasons) if reasons else listing, marks=marks)
@@ -209,8 +212,7 @@ def dataset_from_listing(
     )
 
 
-def _mark(file: Place, root: Path) -> str:
+def _mark(name: str, facts: os.stat_result) -> str:
     """A text that is another one as soon as the file is."""
-    name, facts = name_inside(file, root), (file if isinstance(file, Path) else file.archive).stat()
     # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
     return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..dataset import Dataset
 from .decode import FORMATS, ProgressCallback
 from .folder import list_folder
-from .listing import name_inside
+from .listing import names_inside
 from .pixels import read_listing
 
 
@@ -48,7 +48,7 @@ def survey_folder(path: Path, image_size: int = 32, progress: ProgressCallback |
     listing = list_folder(path)
     dataset = read_listing(listing, image_size, progress, skip_unreadable=True)
     skipped = {name for name, _ in dataset.skipped}
-    named = [(name_inside(file, path), file) for file in listing.files]
+    named = list(zip(names_inside(listing.files, path), listing.files, strict=True))
     readable = [(name, file) for name, file in named if name not in skipped and isinstance(file, Path)]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         files = tuple(pool.map(lambda pair: _look(*pair), readable))

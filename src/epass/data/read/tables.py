@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 from ...errors import MOST_CHOICES, InputError, one_of, shortened
@@ -71,7 +73,7 @@ def list_table(
     known: list[str] = []
     problems: list[tuple[str, str]] = []
     seen: dict[Path, int] = {}
-    home = path.parent.resolve()
+    home = _Home(path)
     for line, value, label, split in zip(table.lines, *cells[:2], splits, strict=True):
         role = SPLITS.get(split.lower())
         if role is None:
@@ -82,7 +84,7 @@ def list_table(
             raise InputError(f"Row {line} of '{path}' is a {role} image without a label: give it one or remove it.")
         else:
             called.setdefault(role, split)
-        file = _locate(path, home, value, line)
+        file = home.locate(value, line)
         if isinstance(file, str):
             problems.append((value, file))
             continue
@@ -125,8 +127,8 @@ def list_named(path: Path, path_column: str | None = None) -> tuple[list[Place],
     name = find_column(path, table.columns, chosen, PATH_NAMES, "rename the one that holds the paths")
     (cells,) = table.take([name])
     values = [cell_text(path, name, cell) for cell in cells]
-    home = path.parent.resolve()
-    found = [(value, _locate(path, home, value, line)) for line, value in zip(table.lines, values, strict=True)]
+    home = _Home(path)
+    found = [(value, home.locate(value, line)) for line, value in zip(table.lines, values, strict=True)]
     files: list[Place] = [file for _, file in found if isinstance(file, Path)]
     return files, [(value, reason) for value, reason in found if isinstance(reason, str)]
 
@@ -149,19 +151,41 @@ def find_column(path: Path, columns: list[str], chosen: str | None, usual: Seque
     raise InputError(f"No column of '{path}' is called '{usual[0]}' or the like, only {found}: {advice}.")
 
 
-def _locate(table: Path, home: Path, value: str, line: int) -> Path | str:
-    """The file that a row names, which must lie below `home`, the table's folder; or why it cannot be used."""
-    if not value:
-        raise InputError(f"Row {line} of '{table}' has no path: fill it in or remove the row.")
-    try:
-        file = (home / value).resolve()
-        is_file = file.is_file()
-    except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-        reason = error.strerror if isinstance(error, OSError) else error
-        return f"in row {line} is not a path ({reason})"
-    if not file.is_relative_to(home):
-        return f"in row {line} lies outside of the table's folder"
-    return table.parent / file.relative_to(home) if is_file else f"in row {line} is not there (no such file)"
+class _Home:
+    """The folder of a table, below which the files must lie that its rows name."""
+
+    def __init__(self, table: Path) -> None:
+        self.table, self.real = table, table.parent.resolve()
+        self.folders: dict[Path, Path | None] = {self.real: table.parent}  # where each lies; None: outside
+
+    def locate(self, value: str, line: int) -> Path | str:
+        """The file that a row names, or why it cannot be used."""
+        if not value:
+            raise InputError(f"Row {line} of '{self.table}' has no path: fill it in or remove the row.")
+        path = self.real / value
+        with suppress(OSError, ValueError):  # for which there are words below
+            if S_ISREG(path.lstat().st_mode) and (folder := self.inside(path.parent)) is not None:
+                return folder / path.name
+        try:
+            file = path.resolve()
+            is_file = file.is_file()
+        except (OSError, ValueError) as error:  # a name too long, or with a zero byte
+            reason = error.strerror if isinstance(error, OSError) else error
+            return f"in row {line} is not a path ({reason})"
+        if not file.is_relative_to(self.real):
+            return f"in row {line} lies outside of the table's folder"
+        return self.given(file) if is_file else f"in row {line} is not there (no such file)"
+
+    def inside(self, folder: Path) -> Path | None:
+        """Where a folder lies: to follow links looks at every part of a path, once for all files of a folder."""
+        if folder not in self.folders:
+            found = folder.resolve()
+            self.folders[folder] = self.given(found) if found.is_relative_to(self.real) else None
+        return self.folders[folder]
+
+    def given(self, real: Path) -> Path:
+        """A path below the folder, from where the table was said to be."""
+        return self.table.parent / real.relative_to(self.real)
 
 
 def cell_text(path: Path, column: str, cell: object) -> str:

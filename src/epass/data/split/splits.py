@@ -267,7 +267,7 @@ def _hold_out(labels: IntArray, share: float, classes: tuple[str, ...]) -> tuple
             )
     random = np.random.RandomState(0)  # a constant: the test part belongs to the data, not to the run
     test = np.concatenate(stratified_part(labels, share, random))
-    return np.setdiff1d(np.arange(len(labels)), test), test
+    return np.delete(np.arange(len(labels)), test), test
 
 
 def _validation_part(labels: IntArray, share: float, seed: int) -> IntArray:
