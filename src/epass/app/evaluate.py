@@ -32,7 +32,7 @@ def evaluate(
     reading: Reading | None = None,
 ) -> Iterator[Event]:
     """Test a trained model, on the run's own test images or on other ones."""
-    from ..engine.infer import predict
+    from ..engine.infer import predict, ready
     from ..engine.models import load_model, use_scores
     from ..evaluation import SCORES, find_alarms, score
     from ..evaluation.calibrated import Calibration
@@ -57,7 +57,7 @@ def evaluate(
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     # the model was trained on images normalized by the numbers of its own data set
     dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    logits = predict(net.to(place), test, dataset, place)
+    logits = predict(ready(net, place), test, dataset, place)
     scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
     yield from map(Caution, found)
     facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}
