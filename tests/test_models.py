@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 
 from epass.engine import models
 from epass.engine.build import build, check_recipe
-from epass.engine.infer import answering_network, infer, predict
+from epass.engine.infer import answering_network, infer, predict, ready
 from epass.engine.models import answer_by_nearest_mean, load_model, method_class, pretrained_weights
 from epass.engine.run import run
 from epass.errors import InputError
 from epass.methods import METHODS, PRETRAINING, WRAPPERS
-from epass.networks import Classifier
+from epass.networks import MLP, Classifier, FromImages, OnFeatures, find_network
 from epass.recipe import Recipe, read_recipe
 from epass.runs import load_run
 from epass.testing import difference
@@ -213,3 +213,23 @@ def test_what_does_not_fit_its_weights_takes_no_memory(
     assert [{tensor.device.type for tensor in net.state_dict().values()} for net in made] == [{"meta"}]
     load_model(pretrained)
     assert not any(tensor.is_meta for tensor in made[-1].state_dict().values())
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_network_that_only_answers_is_prepared_and_says_the_same(tuned: bool) -> None:
+    torch.manual_seed(0)
+    backbone = find_network("efficientnet-lite0")(in_channels=3)
+    body = MLP(in_channels=backbone.num_features, hidden=8)
+    for part in backbone.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):  # which does nothing before it has seen anything
+            torch.nn.init.uniform_(part.running_var, 0.5, 2.0)
+            torch.nn.init.uniform_(part.running_mean, -0.1, 0.1)
+    net: torch.nn.Module = Classifier(OnFeatures(backbone, body), 3)
+    if not tuned:
+        net = FromImages(backbone, [0.0] * 1280, [1.0] * 1280, Classifier(body, 3))
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        before = net.eval()(images).logits
+        answers = ready(net, CPU)
+        assert torch.allclose(answers(images).logits, before, rtol=1e-4, atol=1e-5)
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in answers.modules())

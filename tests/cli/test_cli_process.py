@@ -22,6 +22,15 @@ except SystemExit:
     pass
 print(sorted({"torch", "numpy", "sklearn", "matplotlib"} & sys.modules.keys()))
 """
+COMPILER = """
+import sys
+from epass.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(sorted({"torch", "torch._dynamo", "sympy"} & sys.modules.keys()))
+"""
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"], ["recipes"]])
@@ -29,6 +38,15 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT, *arguments], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_is_not_compiled_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
+    trained = ["train", "digits", "--labels", "40", "--steps", "2", "--no-guard", "--device", "cpu", "--out", "run"]
+    for arguments in (trained, ["evaluate", "run", "--device", "cpu"]):
+        command = [sys.executable, "-c", COMPILER, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+
+        assert done.stdout.splitlines()[-1] == "['torch']", arguments
 
 
 SIGNALLED = """

@@ -11,6 +11,7 @@ import pytest
 import torch
 from eyes import Eye
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from epass.app.compare import compare
 from epass.app.embed import embed
@@ -190,6 +191,18 @@ def test_a_comparison_has_the_baselines_on_the_same_features(tmp_path: Path) -> 
     assert len(kept) == 6
     list(compare(str(folder), **asked))
     assert {path: path.stat().st_mtime_ns for path in Path("out").glob("*_*/results.json")} == kept
+
+
+def test_an_evaluation_takes_the_features_of_training_if_they_are_those_of_the_model(tmp_path: Path) -> None:
+    folder = draw(tmp_path / "photos", 64)
+    trained = train(str(folder), out="run", **SHORT).result().values["results"]["last"]
+    seen = Eye.seen
+    assert evaluate("run", device="cpu").result().values["scores"] == trained
+    assert Eye.seen == seen
+    weights = load_file("run/model.safetensors")
+    save_file(weights | {"backbone.body.1.bias": weights["backbone.body.1.bias"] + 0.5}, "run/model.safetensors")
+    assert evaluate("run", device="cpu").result().values["scores"] != trained
+    assert Eye.seen == seen + 12
 
 
 def test_gray_arrays_are_embedded_in_color_and_tested_as_they_are(tmp_path: Path) -> None:

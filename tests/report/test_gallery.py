@@ -122,6 +122,19 @@ def test_gray_images_stay_gray_and_heavy_ones_become_lighter():
     assert decode(address).shape == (400, 400, 3)
 
 
+def test_what_only_slow_compression_makes_light_enough_keeps_every_pixel():
+    rings = (np.hypot(*np.mgrid[-50:50, -50:50]) * 9 % 256).astype(np.uint8)
+    image, sizes = Image.fromarray(rings), []
+    for settings in ({"compress_level": 1}, {"optimize": True}):
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", **settings)
+        sizes.append(buffer.tell())
+    hasty, slow = sizes
+    assert slow < hasty < 2 * slow
+    assert (decode(address_of(rings[None], heavy=slow)) == rings).all()
+    assert address_of(rings[None], heavy=slow - 1).startswith("data:image/jpeg")
+
+
 def test_the_most_confident_mistakes(pictured):
     run = pictured()
     text = confident_mistakes(run, Pictures())

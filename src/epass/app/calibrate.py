@@ -77,7 +77,7 @@ def calibrate(
         check_enough(2**53, share, what)
     trained = load_run(run)
     if data is not None:
-        held = yield from answers_of(data, run, net.to(place), model, place, reading)
+        held = yield from answers_of(data, run, net, model, place, reading)
     elif trained.validation is not None:
         held = Held(*trained.validation, VALIDATION)
     else:
@@ -112,7 +112,7 @@ def answers_of(
     data: str, run: Path, net: Any, model: dict[str, Any], place: Any, reading: Reading | None
 ) -> Generator[Event, None, Held]:
     """Other labeled images, which may not be those that the run was trained or tested on."""
-    from ..engine.infer import predict
+    from ..engine.infer import predict, ready
 
     dataset, images = other_test(data, model, reading)
     try:
@@ -122,7 +122,7 @@ def answers_of(
     else:
         refuse_known(data, images, known, kind_of(model))
     scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    return Held(predict(net, images, scale, place).numpy(), images.labels.numpy(), data)
+    return Held(predict(ready(net, place), images, scale, place).numpy(), images.labels.numpy(), data)
 
 
 def own_images(run: Path, reading: Reading | None) -> tuple[Recipe, Dataset]:

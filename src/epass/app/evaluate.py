@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder, load_run
 from .events import Caution, Event, Result, work
+from .features import known_features
 from .flags import Device, Flag, Reading, Run, Trust
 from .predict import check_width
 from .words import counted, some
@@ -32,7 +32,8 @@ def evaluate(
     reading: Reading | None = None,
 ) -> Iterator[Event]:
     """Test a trained model, on the run's own test images or on other ones."""
-    from ..engine.infer import predict
+    from ..data import Normalization
+    from ..engine.infer import predict, ready
     from ..engine.models import load_model, use_scores
     from ..evaluation import SCORES, find_alarms, score
     from ..evaluation.calibrated import Calibration
@@ -55,9 +56,11 @@ def evaluate(
         dataset, test = other_test(data, model, reading)
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
-    # the model was trained on images normalized by the numbers of its own data set
-    dataset = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    logits = predict(net.to(place), test, dataset, place)
+    known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
+    # without them: the model was trained on images normalized by the numbers of its own data set
+    scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
+    asked, examples, scale = known or (ready(net, place), test, scale)
+    logits = predict(asked.to(place), examples, scale, place)
     scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
     yield from map(Caution, found)
     facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}

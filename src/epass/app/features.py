@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import InputError
 from ..recipe import Recipe
 from .events import Event, Notice, Progress
 from .flags import Stop
@@ -13,8 +14,9 @@ from .words import count_images, percent
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
-    from ..data import Dataset
+    from ..data import Dataset, ImageSource, Normalization, Vectors
 
 T = TypeVar("T")
 PATIENCE = 2.0  # seconds after which people want a first answer
@@ -53,6 +55,34 @@ def watched(passing: Generator[tuple[int, int], None, T], stop: Stop, what: str 
             left = (total - done) * spent / (done - first) if done > first else None
             said = spent
             yield Progress(done, total, seconds_left=left, what=what)
+
+
+def known_features(
+    net: nn.Module, images: ImageSource, recipe: Recipe, device: torch.device
+) -> Generator[Event, None, tuple[nn.Module, Vectors, Normalization] | None]:
+    """The part of a model that works on features, and the features of images, most of which are kept from training.
+
+    None where the model works on pixels, or where the network that makes its features is not the one on this machine.
+    """
+    import torch
+
+    from ..data import Normalization
+    from ..engine.build import check_recipe
+    from ..features import embed_images, make_extractor
+    from ..networks import FromImages
+
+    if not isinstance(net, FromImages) or recipe.features is None:
+        return None
+    try:
+        check_recipe(recipe)
+        extractor = make_extractor(**recipe.features)
+    except InputError:  # it may have been removed since: the model has a copy
+        return None
+    own, here = net.backbone.state_dict(), extractor.net.state_dict()
+    if own.keys() != here.keys() or not all(torch.equal(own[name], here[name]) for name in own):
+        return None
+    features = yield from watched(embed_images(images, extractor, device), lambda: None)
+    return net.net, features, Normalization(tuple(net.mean.tolist()), tuple(net.std.tolist()))
 
 
 def first_answer(recipe: Recipe, plain: Dataset) -> Generator[Event, None, None]:

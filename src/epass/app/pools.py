@@ -103,7 +103,7 @@ def pool_of_run(
 
     from ..data import Normalization, Vectors, find_recorded, open_dataset
     from ..engine.build import reading_settings, split_for
-    from ..engine.infer import infer
+    from ..engine.infer import infer, ready
     from ..engine.models import load_model
     from ..engine.run import split_record
     from ..features import embed_dataset
@@ -122,7 +122,7 @@ def pool_of_run(
     net = loaded
     if isinstance(loaded, FromImages) and isinstance(dataset.train, Vectors):  # whose features are there already
         net, scale = loaded.net, Normalization(tuple(loaded.mean.tolist()), tuple(loaded.std.tolist()))
-    said = infer(net.to(place), dataset.train, scale, place)
+    said = infer(ready(net, place), dataset.train, scale, place)
     truth = dataset.train.labels.numpy()
     labels, taken = np.full_like(truth, -1), np.zeros(len(truth), dtype=bool)
     labels[positions.labeled] = truth[positions.labeled]

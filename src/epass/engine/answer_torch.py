@@ -14,7 +14,7 @@ from ..machine.device import choose_device
 from ..runs import load_embeddings, load_run
 from ..runs.exported import is_exported, load_known
 from .answer import enough_known
-from .infer import infer
+from .infer import infer, ready
 from .models import load_model
 
 
@@ -24,7 +24,7 @@ class TorchAnswerer:
     def __init__(self, folder: Path, device: str) -> None:
         self.place = choose_device(device)
         net, self.model = load_model(folder)
-        self.net = net.to(self.place)
+        self.net = ready(net, self.place)
         self.tested: NDArray[np.float32] | None = None
         if is_exported(folder):
             features: Any = load_known(folder)

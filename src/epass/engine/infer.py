@@ -12,13 +12,24 @@ from torch import Tensor, nn
 from ..augment import normalize
 from ..data import ImageSource
 from ..data.dataset import Scale
+from ..features.embed import prepared
 from ..machine.distributed import alone, gather_rows, own_rows
-from ..networks import Prediction
+from ..networks import FromImages, OnFeatures, Prediction
 from .answer import rows_at_a_time
 from .models import answer_by_nearest_mean
 
 if TYPE_CHECKING:
     from .build import Experiment
+
+
+def ready(net: nn.Module, device: torch.device) -> nn.Module:
+    """A network that will only answer, on its device: what makes features of photos is prepared as if to embed them."""
+    for part in list(net.modules()):
+        if isinstance(part, FromImages):
+            part.backbone = prepared(part.backbone, device, torch.float32)
+        elif isinstance(part, OnFeatures):
+            part.features = prepared(part.features, device, torch.float32)
+    return net.to(device)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..data import Dataset, ImageSource, Vectors
 from ..data.dataset import Normalization
@@ -252,7 +253,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         backbones += [model["net"]["behind"]] if "behind" in model["net"] else []
         check_trusted(backbones)
         if all(name in NETWORKS for name in backbones):
-            with torch.device("meta"):  # what a stranger's file asks for may be larger than any memory
+            with torch.device("meta"), _Undrawn():  # what a stranger's file asks for may be larger than any memory
                 _check_shapes(_network(model), weights, file)
         net = _network(model)
     except InputError:
@@ -262,6 +263,16 @@ def load_model(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     _check_shapes(net, weights, file)
     net.load_state_dict(weights)
     return net.eval(), model
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draws no normal numbers.
+
+    For a tensor without memory torch imports its compiler first, which takes longer than all else that loads a model.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if function is Tensor.normal_ else function(*args, **(kwargs or {}))
 
 
 def _network(model: Mapping[str, Any]) -> nn.Module:

@@ -19,7 +19,7 @@ from ..data import (
     views_of_vectors,
     with_channels,
 )
-from .embed import embed, make_extractor
+from .embed import Extractor, embed, make_extractor
 
 T = TypeVar("T")
 
@@ -56,6 +56,14 @@ def embed_dataset(
     mean, std = vector_statistics(train.pixels)
     augment = views_of_vectors(train.views.shape[1] // 2, mean, std)
     return replace(dataset, train=train, test=test[0] if test else None, mean=mean, std=std, augment=augment)
+
+
+def embed_images(
+    images: ImageSource, extractor: Extractor, device: torch.device
+) -> Generator[tuple[int, int], None, Vectors]:
+    """The features of the plain views of some images. Yields (images done, images in all)."""
+    features = yield from _counted(embed(images, extractor, device), 0, 1, len(images))
+    return _vectors(images, features)
 
 
 def in_color(dataset: Dataset) -> Dataset:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 SMALL = 16  # pixels of a side up to which an image is better enlarged in squares than blurred
 HEAVY, HEAVY_SHEET = 20_000, 200_000  # bytes from which on a photo, or a sheet of them, is compressed with loss
+HOPELESS = 2  # times as heavy in haste: what takes five times as long would not make it light enough
 
 Pixels = NDArray[np.uint8]
 
@@ -49,7 +50,10 @@ def address_of(pixels: Pixels, heavy: int = HEAVY) -> str:
 
     image = Image.fromarray(np.ascontiguousarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)))
     buffer, kind = io.BytesIO(), "png"
-    image.save(buffer, "PNG", optimize=True)
+    image.save(buffer, "PNG", compress_level=1)
+    if buffer.tell() <= HOPELESS * heavy:
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", optimize=True)
     if buffer.tell() > heavy:
         buffer, kind = io.BytesIO(), "jpeg"
         image.save(buffer, "JPEG", quality=85, subsampling=0)

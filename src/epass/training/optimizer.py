@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any, cast
 
 import torch
@@ -11,7 +12,19 @@ from torch import nn
 from ..errors import InputError
 from .schedule import Plan
 
-ADAMS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}  # decay as part of the gradient, or beside it
+
+def uncompiled(optimizer: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The same optimizer without the wrappers that keep it out of a compiled graph, where ours never is.
+
+    To do nothing, they import the whole compiler of torch, which takes longer than a short run trains for.
+    """
+    plain: dict[str, Any] = {name: unwrap(getattr(optimizer, name)) for name in ("add_param_group", "zero_grad")}
+    return type(optimizer.__name__, (optimizer,), plain | {"step": torch.no_grad()(unwrap(optimizer.step))})
+
+
+SGD = uncompiled(torch.optim.SGD)
+# Decay as part of the gradient, or beside it.
+ADAMS = {"adam": uncompiled(torch.optim.Adam), "adamw": uncompiled(torch.optim.AdamW)}
 
 
 def parameter_groups(
@@ -74,13 +87,13 @@ def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.Optimizer:
         group["lr"] = torch.tensor(lr, device=device) if fused else lr
     # State exists from the start, as zeros: a checkpoint has the same tensors at every step and restores them in place.
     if plan.optimizer != "sgd":
-        adam: torch.optim.Optimizer = ADAMS[plan.optimizer](groups, lr=plan.lr, fused=fused, capturable=fused)
+        adam = ADAMS[plan.optimizer](groups, lr=plan.lr, fused=fused, capturable=fused)
         for p in trainable(module):
             count = torch.zeros((), device=device if fused else "cpu")
             adam.state[p] = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         return adam
     nesterov = plan.nesterov and plan.momentum > 0
-    sgd = torch.optim.SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=nesterov, fused=fused)
+    sgd = SGD(groups, lr=plan.lr, momentum=plan.momentum, nesterov=nesterov, fused=fused)
     if plan.momentum > 0:
         for p in trainable(module):
             sgd.state[p] = {"momentum_buffer": torch.zeros_like(p)}
