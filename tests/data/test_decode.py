@@ -6,15 +6,17 @@ import tracemalloc
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from epass.data import open_dataset
-from epass.data.read.decode import DECODER, Packed, decode, decode_all, to_square
-from epass.data.read.image_limits import Room
+from epass.data.read.decode import DECODER, Packed, decode, decode_all, decode_whole, to_square
+from epass.data.read.image_limits import LEFT_TO_SCALE, Room
+from epass.errors import InputError
 
 
 def pixel(path: Path) -> list[int]:
@@ -94,6 +96,18 @@ def test_every_exif_orientation(tmp_path: Path, orientation: int) -> None:
     assert np.array_equal(decode(tmp_path / "a.png", 16)[0], upright)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(40, 61), (61, 40), (300, 200)])
+def test_the_square_is_that_of_the_upright_image(orientation: int, size: tuple[int, int]) -> None:
+    exif, content = Image.Exif(), BytesIO()
+    exif[0x0112] = orientation
+    random = np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 256, (*size[::-1], 3), np.uint8)).save(content, "PNG", exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(content))
+    away = decode(Packed("a", content.getvalue()), 32).astype(int) - to_square(upright, 32)
+    assert np.abs(away).max() <= 1  # rows and columns are scaled in another order
+
+
 @pytest.mark.parametrize("exif", [b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01", b"Exif\0\0rubbish"], ids=["short", "rubbish"])
 def test_broken_exif_data_does_not_spoil_a_photo(tmp_path: Path, exif: bytes) -> None:
     Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "a.png", exif=exif)
@@ -149,7 +163,50 @@ def test_other_pixels_need_another_decoder_number(tmp_path: Path) -> None:
     ramp = np.arange(40 * 50 * 4, dtype=np.uint32).reshape(40, 50, 4) * 2654435761 >> 24 & 255
     Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "a.png")
     found = decode(tmp_path / "a.png", 16)
-    assert (DECODER, zlib.crc32(found.tobytes())) == (1, 822486829)
+    assert (DECODER, LEFT_TO_SCALE, zlib.crc32(found.tobytes())) == (2, 2, 822486829)
+
+
+@pytest.mark.parametrize("size", [(1600, 1200), (1601, 1067), (1067, 1601), (803, 801), (1000, 750)])
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_a_photo_that_is_decoded_coarsely_looks_like_the_whole_photo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], orientation: int
+) -> None:
+    """Steep slopes: to move them by a tenth of a pixel changes every level by two."""
+    rows, columns = np.mgrid[: size[1], : size[0]] / (min(size) / 32)
+    levels = np.stack([128 + 100 * np.sin(rows), 128 + 100 * np.sin(columns), 128 + 100 * np.sin(rows + columns)], 2)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(levels.astype(np.uint8)).save(tmp_path / "a.jpg", quality=95, exif=exif)
+    coarse = decode(tmp_path / "a.jpg", 96)
+    monkeypatch.setattr("epass.data.read.image_limits.LEFT_TO_SCALE", 10**6)
+    whole = decode(tmp_path / "a.jpg", 96)
+    away = np.abs(coarse.astype(int) - whole)
+    assert 0 < away.mean() < 0.7
+
+
+@pytest.mark.parametrize(("side", "size"), [(100, (400, 300)), (75, (200, 150)), (76, (400, 300)), (301, (800, 600))])
+def test_twice_the_side_is_left_for_the_antialiasing(tmp_path: Path, side: int, size: tuple[int, int]) -> None:
+    Image.new("RGB", (800, 600)).save(tmp_path / "a.jpg")
+    assert decode_whole(tmp_path / "a.jpg", side).size == size
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_scans_are_counted_wherever_a_piece_of_the_file_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    Image.effect_noise((64, 64), 60).save(tmp_path / "a.jpg", progressive=True)
+    data = (tmp_path / "a.jpg").read_bytes()
+    expected = data.count(b"\xff\xda")
+    assert expected > 1
+    data = data[:2] + b"\xff\xfe\0" + bytes([2 + cut]) + bytes(cut) + data[2:]  # a comment moves all that follows
+    for length in (1, 2, 3, 7, 2**20):
+        monkeypatch.setattr("epass.data.read.image_limits.PIECE", length)
+        monkeypatch.setattr("epass.data.read.image_limits.FEW_SCANS", expected)
+        monkeypatch.setattr("epass.data.read.image_limits.MOST_SCANNED", 0)
+        decode(Packed("a", data), 8)
+        monkeypatch.setattr("epass.data.read.image_limits.FEW_SCANS", expected - 1)
+        with pytest.raises(InputError, match=f"{expected} scans are more than the {expected - 1} "):
+            decode(Packed("a", data), 8)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "I", "I;16", "YCbCr"])

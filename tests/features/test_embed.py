@@ -146,7 +146,17 @@ def test_progress_counts_images_that_are_known_and_equal_ones_too() -> None:
     images = pictures(6)
     computed(images.select(torch.arange(2)))
     steps = list(embed(images.select(torch.tensor([0, 1, 2, 3, 4, 5, 5])), extractor(), CPU))
-    assert steps == [5, 7]
+    assert steps == [2, 4, 6, 7]
+
+
+def test_images_that_are_new_among_known_ones_pass_the_network_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, known, together = pictures(12), torch.tensor([0, 2, 3, 5, 6, 8, 9]), []
+    computed(images.select(known))
+    forward = Eye.forward
+    monkeypatch.setattr(Eye, "forward", lambda self, views: together.append(len(views)) or forward(self, views))
+    found, passed = computed(images)
+    assert (together, passed) == ([2, 2, 1], 5)
+    assert torch.equal(found, computed(images, extractor(digest="alone"))[0])
 
 
 @pytest.mark.parametrize("views", [0, 1])
@@ -209,6 +219,33 @@ def test_an_image_on_disk_has_the_features_of_one_in_memory(tmp_path: Path) -> N
         streamed.workers.close()
     assert passed == 14
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_an_image_on_disk_is_read_once_and_only_few_are_ahead(tmp_path: Path, views: int) -> None:
+    rows = Counted(pictures(300))
+    streamed = StreamedImages.all_of(rows, rows.images.labels, 2)
+    try:
+        passing = embed(streamed, extractor(), CPU, views=views)
+        next(passing)
+        assert max(rows.read_at) < 200
+        found = drained(passing)
+    finally:
+        streamed.workers.close()
+    assert rows.read_at == dict.fromkeys(range(300), 1)
+    assert torch.equal(found, computed(rows.images, extractor(digest="in memory"), views=views)[0])
+
+
+class Counted:
+    """Rows that remember how often each was read."""
+
+    def __init__(self, images: Images) -> None:
+        self.images, self.shape = images, images.shape
+        self.read_at: dict[int, int] = {}
+
+    def read(self, position: int) -> Tensor:
+        self.read_at[position] = self.read_at.get(position, 0) + 1
+        return self.images.pixels[position]
 
 
 # --- What features depend on -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Several processes embed a part of the images each, and read what the others did."""
+"""Several processes read and embed a part of the images each, and tell each other what they found."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from eyes import Eye, extractor, pictures
+from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
+from epass.data import StreamedImages
+from epass.errors import InputError, PeerError
 from epass.features import drained, embed
+from epass.machine.distributed import largest_over_ranks
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 CPU, IMAGES = torch.device("cpu"), 21
+UNREADABLE = 13  # an image of the second process
 
 
 def work(own: int, world: int, home: Path) -> None:
@@ -30,10 +35,37 @@ def work(own: int, world: int, home: Path) -> None:
     found = drained(embed(pictures(IMAGES), extractor(), CPU, views=1))
     again, Eye.seen = Eye.seen, 0
     os.environ["EPASS_CACHE"] = "off"
-    alone = drained(embed(pictures(IMAGES), extractor(), CPU, views=1))
-    np.savez(home / f"{own}.npz", found=found, alone=alone, counts=[yielded, passed, again, Eye.seen])
+    unkept = drained(embed(pictures(IMAGES), extractor(), CPU, views=1))
+    few = drained(embed(pictures(1), extractor(), CPU))
+    np.savez(home / f"{own}.npz", found=found, unkept=unkept, few=few, counts=[yielded, passed, again, Eye.seen])
+    (home / f"{own}.txt").write_text(what_fails(own))
     dist.barrier()
     os._exit(0)
+
+
+class Rows:
+    """Images on disk, one of which cannot be read."""
+
+    images = pictures(IMAGES)
+    shape = images.shape
+
+    def read(self, position: int) -> Tensor:
+        if position == UNREADABLE:
+            raise InputError(f"Image {position} cannot be read.")
+        return self.images.pixels[position]
+
+
+def what_fails(own: int) -> str:
+    """What a process says that embeds them, and asks the others after every turn whether to stop."""
+    images = StreamedImages.all_of(Rows(), Rows.images.labels, 1)
+    try:
+        for _ in embed(images, extractor(), CPU, views=4):
+            largest_over_ranks(0)
+    except (InputError, PeerError) as problem:
+        return f"{type(problem).__name__}: {problem}"
+    finally:
+        images.workers.close()
+    return "nothing"
 
 
 def test_two_processes_share_the_images(tmp_path: Path) -> None:
@@ -42,10 +74,15 @@ def test_two_processes_share_the_images(tmp_path: Path) -> None:
         assert np.array_equal(first["found"], second["found"])
         whole = drained(embed(pictures(IMAGES), extractor(digest="elsewhere"), CPU, views=1))
         np.testing.assert_allclose(first["found"], whole, atol=1e-2)
-        np.testing.assert_allclose(second["alone"], whole, atol=1e-2)
-        (often, passed, again, all_of_it), (other_often, other_passed, *_) = first["counts"], second["counts"]
+        assert np.array_equal(first["unkept"], second["unkept"])
+        np.testing.assert_allclose(second["unkept"], whole, atol=1e-2)
+        np.testing.assert_allclose(first["few"], drained(embed(pictures(1), extractor(), CPU)), atol=1e-2)
+        assert np.array_equal(first["few"], second["few"])
+        (often, passed, again, unkept), (other_often, other_passed, _, other_unkept) = first["counts"], second["counts"]
     assert often == other_often, "each time they may agree to stop"
     assert passed + other_passed == 2 * IMAGES
     assert min(passed, other_passed) > 0
     assert again == 0
-    assert all_of_it == 2 * IMAGES, "where nothing is kept, nothing can be shared"
+    assert unkept + other_unkept == 2 * IMAGES + 1, "what is not kept is shared, too"
+    said = [(tmp_path / f"{own}.txt").read_text() for own in range(2)]
+    assert said == ["PeerError: ", f"InputError: Image {UNREADABLE} cannot be read."], "whoever fails says why"

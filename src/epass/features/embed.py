@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from itertools import islice
 from math import ceil
@@ -27,7 +28,7 @@ from ..errors import InputError
 from ..extensions import is_code
 from ..machine.cpu import count_cores
 from ..machine.device import features_precision
-from ..machine.distributed import largest_over_ranks, rank, world_size
+from ..machine.distributed import alone, gather_rows, rank, world_size
 from ..machine.launch import all_or_none
 from ..networks import find_network, start_from
 from ..networks.weights import PUBLISHED
@@ -37,7 +38,8 @@ from .views import VIEWS, strong, weak
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TOGETHER = {"cpu": 16, "cuda": 256}  # views that pass the network at a time: what its caches hold
-_HASHED = 256  # images at a time
+_READ = 64  # images at a time
+_GATHERED = 4096  # images whose features travel between processes at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +104,9 @@ def embed(
 ) -> Generator[int, None, Tensor]:
     """Features (N, V, D) of images: of the plain view, or with `views` of so many weak and then so many strong ones.
 
-    Yields how many images are done. What an earlier call has computed, even one that was killed, is not computed again.
-    Several processes share the work and find each other's part in the store; all of them yield equally often.
+    Yields how many images are done. An image is read once, and computed from these pixels unless an earlier call has
+    done it, even one that was killed, or an equal image came before; only few images are in memory. Several processes
+    share reading and computing, in turns that all of them pass or none, and yield equally often.
     """
     if images.shape[0] != 3:
         raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
@@ -114,31 +117,23 @@ def embed(
     # A plain view is what the model will be asked about: it is computed as the model computes. Views are there to vary.
     precision = features_precision(device) if views else torch.float32
     store = Store(digest_of(extractor, images.shape, views, seed, precision), shape)
-    keys: list[bytes] = []
-    for chunk in images.chunks(_HASHED):
-        keys += [key_of(image.tobytes(), images.shape) for image in chunk.numpy()]
     rows = max(1, TOGETHER.get(device.type, 16) // shape[0])
-    for world in sorted({1, world_size()}, reverse=True):  # what is not in the store after sharing, each has to do
-        wanted = {key: place for place, key in enumerate(keys) if key not in store.found}  # of equal images the last
-        before, share = (
-            len(keys) - len(wanted),
-            {key: wanted[key] for key in wanted if key[0] % world == rank() % world},
-        )
-        turns = int(largest_over_ranks(ceil(len(share) / rows)))
-        if not turns:
-            continue
-        with all_or_none():
-            rendered = _rendered(images, share, rows, views, seed)
-            with closing(rendered) as batches, store:
-                computed, done = _computed(batches, extractor, precision, device), 0
-                for _ in range(turns):
-                    for names, features in islice(computed, 1):
-                        store.keep(names, features)
-                        done += len(names)
-                    yield min(len(keys), before + world * done)
-        if world > 1:
-            store.read()
-    return torch.from_numpy(np.stack([store.found[key] for key in keys]) if keys else np.empty((0, *shape), np.float16))
+    compute = _computing(extractor, precision, device)
+    mine = images if alone() else images.select(torch.arange(rank(), len(images), world_size()))
+    turns = ceil(ceil(len(images) / world_size()) / rows)  # of the process with the most images
+    keys: list[bytes] = []
+    waiting: dict[bytes, Pixels] = {}  # until there are enough for the network
+    with store, closing(_looked_up(mine, rows, views, seed, store)) as groups:
+        for turn in range(turns):
+            with all_or_none():
+                group = next(groups, [])
+                keys += [key for key, _ in group]
+                waiting |= {key: drawn for key, drawn in group if drawn is not None and key not in store.found}
+                while len(waiting) >= rows or (waiting and turn == turns - 1):
+                    names = list(islice(waiting, rows))
+                    store.keep(names, compute(np.stack([waiting.pop(name) for name in names])))
+            yield min(len(images), world_size() * (len(keys) - len(waiting)))
+    return _of_all([store.found[key] for key in keys], (len(images), *shape))
 
 
 def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, precision: torch.dtype) -> str:
@@ -163,46 +158,66 @@ def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _computed(
-    batches: Iterator[tuple[list[bytes], Pixels]], extractor: Extractor, precision: torch.dtype, device: torch.device
-) -> Iterator[tuple[list[bytes], Rows]]:
-    """The features of some images after the other, with their keys."""
-    net, limit = prepared(extractor.net, device, precision), torch.finfo(torch.float16).max
+def _computing(extractor: Extractor, precision: torch.dtype, device: torch.device) -> Callable[[Pixels], Rows]:
+    """The network as a function of the views (n, V, H, W, 3) of some images; it is prepared when it is needed."""
+    network, limit = cache(lambda: prepared(extractor.net, device, precision)), torch.finfo(torch.float16).max
     mean, std = (torch.tensor(values, device=device) for values in (extractor.mean, extractor.std))
-    for keys, pixels in batches:
+
+    def compute(pixels: Pixels) -> Rows:
         count, views = pixels.shape[:2]
         # channels last, as Pillow leaves them and the network wants them
         images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
         with torch.inference_mode():
-            features = net(normalize(images, mean, std).to(precision)).float()
+            features = network()(normalize(images, mean, std).to(precision)).float()
         if not features.isfinite().all():
             raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
-        yield keys, features.clamp(-limit, limit).half().view(count, views, -1).cpu().numpy()
+        kept: Rows = features.clamp(-limit, limit).half().view(count, views, -1).cpu().numpy()
+        return kept
+
+    return compute
 
 
-def _rendered(
-    images: ImageSource, wanted: dict[bytes, int], rows: int, views: int, seed: int
-) -> Generator[tuple[list[bytes], Pixels]]:
-    """The wanted images and their views, (n, V, H, W, 3) each; some threads are ahead of whoever asks."""
-    threads, keys = count_cores(), list(wanted)
-    waiting: deque[tuple[list[bytes], list[Future[Pixels]]]] = deque()
+def _looked_up(
+    images: ImageSource, rows: int, views: int, seed: int, store: Store
+) -> Generator[list[tuple[bytes, Pixels | None]]]:
+    """The key of every image, `rows` at a time, and its views (V, H, W, 3) unless its features are in the store.
+
+    Some threads are ahead of whoever asks.
+    """
+    threads = count_cores()
+
+    def look_up(chunk: Tensor) -> list[tuple[bytes, Pixels | None]]:
+        found: list[tuple[bytes, Pixels | None]] = []
+        for image in chunk.numpy():
+            key = key_of(image.tobytes(), images.shape)
+            known = key in store.found
+            found.append((key, None if known else make_views(image.transpose(1, 2, 0), key, views, seed)))
+        return found
+
+    waiting: deque[Future[list[tuple[bytes, Pixels | None]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for start in range(0, len(keys), rows):
-                if len(waiting) > 1 + threads:
-                    yield _collected(*waiting.popleft())
-                names = keys[start : start + rows]
-                pixels = images.take(torch.tensor([wanted[name] for name in names])).numpy().transpose(0, 2, 3, 1)
-                pairs = zip(names, pixels, strict=True)
-                waiting.append((names, [pool.submit(make_views, image, name, views, seed) for name, image in pairs]))
+            for chunk in images.chunks(rows * ceil(_READ / rows)):
+                for part in torch.split(chunk, rows):
+                    if len(waiting) > 1 + threads:
+                        yield waiting.popleft().result()
+                    waiting.append(pool.submit(look_up, part))
             while waiting:
-                yield _collected(*waiting.popleft())
+                yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _collected(names: list[bytes], pending: Sequence[Future[Pixels]]) -> tuple[list[bytes], Pixels]:
-    return names, np.stack([views.result() for views in pending])
+def _of_all(features: list[Rows], shape: tuple[int, ...]) -> Tensor:
+    """The features of all images, of which every process has some: those of rank, rank + world, ... in their order."""
+    each, world = ceil(shape[0] / world_size()), world_size()
+    whole = torch.zeros(each * world, *shape[1:], dtype=torch.float16)
+    for start in range(0, each, _GATHERED):
+        piece = torch.zeros(min(_GATHERED, each - start), *shape[1:], dtype=torch.float16)
+        if own := features[start : start + _GATHERED]:  # one less than there is place for, in some processes
+            piece[: len(own)] = torch.from_numpy(np.stack(own))
+        whole[world * start : world * (start + len(piece))] = gather_rows(piece)
+    return whole[: shape[0]]
 
 
 def make_views(pixels: Pixels, key: bytes, views: int, seed: int) -> Pixels:

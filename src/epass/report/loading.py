@@ -14,7 +14,6 @@ from PIL import Image, ImageOps
 
 def read(path, size={height}):
     image = Image.open(path)
-    image.draft(None, (4 * size, 4 * size))
     image = ImageOps.exif_transpose(image).convert("{mode}")
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2

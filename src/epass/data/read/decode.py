@@ -26,10 +26,19 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
-DECODER = 1  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
+DECODER = 2  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 ADVICE = ": replace or remove it"  # the end of what is said about an image that cannot be read
 _BAND = 2**20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
+_TURNS = {  # by this entry: what makes an image upright, and whether its columns and rows then run the other way
+    2: ("FLIP_LEFT_RIGHT", True, False),
+    3: ("ROTATE_180", True, True),
+    4: ("FLIP_TOP_BOTTOM", False, True),
+    5: ("TRANSPOSE", False, False),
+    6: ("ROTATE_270", False, True),
+    7: ("TRANSVERSE", True, True),
+    8: ("ROTATE_90", True, False),
+}
 ProgressCallback = Callable[[int, int], None]  # (images done, images in all)
 
 
@@ -113,43 +122,60 @@ def _in_threads(
 
 def decode(source: Path | Packed, image_size: int) -> Pixels:
     """The central square of an encoded image, upright, in RGB, scaled to `image_size`: uint8 (3, S, S)."""
-    with _loaded(source, image_size) as image:
-        return to_square(image, image_size)
+    with _loaded(source, image_size) as (image, whole):
+        return to_square(image, image_size, whole)
 
 
 def decode_whole(source: Path | Packed, side: int) -> Image:
     """An encoded image, upright and in RGB, with pixels enough to scale it down to `side`."""
-    with _loaded(source, side) as image:
-        whole = _to_rgb(_upright(image))
-        return whole.copy() if whole is image else whole
+    with _loaded(source, side) as (image, _):
+        upright = _turned(_to_rgb(image), _turn(image)[0])
+        return upright.copy() if upright is image else upright
 
 
 @contextmanager
-def _loaded(source: Path | Packed, side: int) -> Iterator[Image]:
-    """An image that is decoded at a resolution for `side`; whatever is wrong with it is an InputError."""
+def _loaded(source: Path | Packed, side: int) -> Iterator[tuple[Image, tuple[int, int]]]:
+    """An image that is decoded at a resolution for `side`, and the size that it has in its file.
+
+    Whatever is wrong with it is an InputError.
+    """
     from PIL import Image
 
     try:
         if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
             raise ValueError("no plain file")
         with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
+            whole = file.size
             needed = prepare(file, stream, side)
             with ROOM.taken(needed):
                 file.load()
-                yield file
+                yield file, whole
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
         raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
 
 
-def to_square(image: Image, image_size: int) -> Pixels:
-    """The central square of an open image as uint8 (3, S, S)."""
+def to_square(image: Image, image_size: int, whole: tuple[int, int] | None = None) -> Pixels:
+    """The central square of an open image as uint8 (3, S, S).
+
+    Args:
+        image: It may have been decoded at a half, a quarter or an eighth of its size.
+        image_size: S.
+        whole: Width and height in its file, if these are others.
+    """
     from PIL import Image as Pillow
 
-    upright = _upright(image)
-    top, left, side = central_square(upright.height, upright.width)
-    box = (left, top, left + side, top + side)
-    square = _to_rgb(upright).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
-    return np.array(square).transpose(2, 0, 1)
+    turn, from_right, from_below = _turn(image)
+    width, height = whole or image.size
+    top, left, side = central_square(height, width)
+    if from_right:
+        left = width - side - left
+    if from_below:
+        top = height - side - top
+    # Its edges may lie in the middle of decoded pixels: whole ones would move the picture by a part of a pixel.
+    scale = round(width / image.width)
+    box = (left / scale, top / scale, (left + side) / scale, (top + side) / scale)
+    square = _to_rgb(image).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
+    return np.array(_turned(square, turn)).transpose(2, 0, 1)  # turned while it is small, which takes less time
 
 
 def to_gray(pixels: Pixels) -> Pixels:
@@ -159,14 +185,19 @@ def to_gray(pixels: Pixels) -> Pixels:
     return levels[:, None]
 
 
-def _upright(image: Image) -> Image:
-    from PIL import ImageOps
-
+def _turn(image: Image) -> tuple[str, bool, bool]:
+    """What makes an image upright (one of _TURNS), by the data of its file."""
+    upright = ("", False, False)
     try:
-        turned = image.getexif().get(_ORIENTATION, 1) != 1
-        return ImageOps.exif_transpose(image) if turned else image  # which would copy it in any case
+        return _TURNS.get(image.getexif().get(_ORIENTATION, 1), upright)
     except Exception:  # cameras and editors write broken EXIF data, which says nothing about the pixels
-        return image
+        return upright
+
+
+def _turned(image: Image, turn: str) -> Image:
+    from PIL import Image as Pillow
+
+    return image.transpose(Pillow.Transpose[turn]) if turn else image
 
 
 def _to_rgb(image: Image) -> Image:
