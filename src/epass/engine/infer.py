@@ -26,13 +26,23 @@ def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.dev
 
 
 @torch.no_grad()
-def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
-    """What a network says about images that are not augmented; several processes share the work."""
+def infer(
+    net: nn.Module, images: ImageSource, scale: Scale, device: torch.device, *, shared: bool = True
+) -> Prediction:
+    """What a network says about images that are not augmented.
+
+    Several processes share the work, unless the images of each are its own: not `shared`.
+    """
+    gather = gather_rows if shared else lambda rows: rows
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
-    mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
+    mine = (
+        images
+        if alone() or not shared
+        else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
+    )
     rows = rows_at_a_time(images.shape)
     chunks = [net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows)]
-    return Prediction(*(gather_rows(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
+    return Prediction(*(gather(torch.cat(parts).float())[: len(images)] for parts in zip(*chunks, strict=True)))
 
 
 def answering_network(experiment: Experiment) -> nn.Module:
