@@ -60,7 +60,7 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any]) -> Ask
             images.names,
             images.files,
             ROWS,
-            lambda numbers: images.chunks(size, channels, only={*numbers}),
+            lambda numbers: images.chunks(size, channels, ROWS, {*numbers}),
         )
     found = find_vectors(path, label_column=settings.get("label_column"))
     check_width(path, found.vectors.shape[1], model)

@@ -142,6 +142,7 @@ class Parts:
         self.known: set[str] = set()  # parts that were read
         self.damaged: list[str] = []
         self.waiting: list[Said] = []
+        self.refused = False  # by the disk
         self.written = time.perf_counter()
 
     def meet(self) -> None:
@@ -192,7 +193,8 @@ class Parts:
 
     def keep(self, said: Said) -> None:
         """Add what was said about a chunk; it is written after some seconds of work."""
-        self.waiting.append(said)
+        if not self.refused:
+            self.waiting.append(said)
         if time.perf_counter() - self.written > SECONDS:
             self.write()
 
@@ -216,6 +218,7 @@ class Parts:
             except OSError as error:
                 if self.needed:
                     raise
+                self.refused = True
                 warnings.warn(
                     f"Answers cannot be kept in '{self.folder}' ({error.strerror}): a prediction that is stopped will "
                     "start over.",
