@@ -15,7 +15,7 @@ from test_predict_command import save_digits
 from epass.app import parts
 from epass.app.answering import Asked, Sheet, collect
 from epass.app.answers import Judge
-from epass.app.parts import Job, Parts, digest_model
+from epass.app.parts import Job, Parts, describe_job, digest_model
 from epass.data.read import found
 from epass.engine.answer_torch import TorchAnswerer
 from epass.errors import InputError, RunError
@@ -182,6 +182,22 @@ def test_other_libraries_round_otherwise(
     monkeypatch.setattr(parts, "version", lambda library: "another")
     assert "is not used" in epass("predict", run, "new", *FLAGS).err
     assert model.look() == 20
+
+
+def test_answers_depend_on_all_of_this(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(bytes(len(name)))
+    names, files = ["a", "b"], [tmp_path / "one", tmp_path / "two"]
+    jobs = [
+        describe_job(b"model", "torch, cpu", names, files),
+        describe_job(b"another", "torch, cpu", names, files),
+        describe_job(b"model", "torch, cuda", names, files),
+        describe_job(b"model", "torch, cpu", ["a", "c"], files),
+        describe_job(b"model", "torch, cpu", ["b", "a"], files[::-1]),
+        describe_job(b"model", "torch, cpu", names, [*files[:1], tmp_path / "gone"]),
+    ]
+    assert len({job.content for job in jobs}) == len({job.view for job in jobs}) == len(jobs)
+    assert describe_job(b"model", "torch, cpu", names, files) == jobs[0]
 
 
 def test_code_of_ones_own_is_part_of_the_model(tmp_path: Path) -> None:

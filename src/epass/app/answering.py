@@ -109,8 +109,6 @@ class Sheet:
 
     def enter(self, said: Said) -> None:
         """Write down what was said about a chunk."""
-        if said.number in self.chunks:
-            return
         self.chunks.add(said.number)
         for place, why in said.unreadable.items():
             self.rows[place] = Answer(as_text(self.names[place]), (), (), error=why)

@@ -65,7 +65,8 @@ def digest_model(model: Path) -> bytes:
     """Changes with what a model answers. To be asked for before the model is loaded: what is loaded is no older."""
     content = hashlib.blake2b()
     for path in [*_model_files(model), *_code_files()]:
-        content.update(hashlib.blake2b(path.read_bytes()).digest())
+        with path.open("rb") as file:
+            content.update(hashlib.file_digest(file, "blake2b").digest())
     return content.digest()
 
 
