@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from epass.cli.screen import screen
 from epass.errors import InputError, PeerError
 from epass.machine import launch
 from epass.machine.launch import (
+    FAILED,
     LOST,
+    all_or_none,
     device_kind,
     first_failure,
     is_first_process,
@@ -101,7 +104,7 @@ def test_processes_do_not_outlive_one_that_failed(monkeypatch: pytest.MonkeyPatc
     started = time.monotonic()
     programs = ["import sys; sys.exit(3)", "import time; time.sleep(600)"]
     processes = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
-    assert launch.wait_for_all(processes) == [3, -9]
+    assert launch.wait_for_all(processes) == [3, LOST], "the second one is not why they ended"
     assert time.monotonic() - started < 300
 
 
@@ -138,3 +141,44 @@ def test_a_process_whose_parent_is_gone_stops(monkeypatch: pytest.MonkeyPatch) -
 def test_who_has_met_the_others_does_not_meet_them_again(second: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "has_joined", lambda: True)
     assert join_processes("cpu") == "cpu"
+
+
+@pytest.mark.usefixtures("second")
+def test_a_process_that_asks_whether_to_stop_hears_that_another_one_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.machine.distributed.largest_over_ranks", lambda mine: max(mine, FAILED - 700))
+    with pytest.raises(PeerError):
+        Stop()()
+
+
+@pytest.mark.parametrize(
+    ("others", "problem", "wanted"),
+    [
+        (0.0, None, None),
+        (0.0, ValueError(), ValueError),
+        (143.0, ValueError(), ValueError),  # asked to stop meanwhile
+        (FAILED - 2, ValueError(), ValueError),  # the first that fails says why
+        (FAILED - 0, ValueError(), PeerError),
+        (FAILED - 0, None, PeerError),
+        (FAILED - 2, None, PeerError),
+        (1.0, ValueError(), ValueError),  # they end because we said so before
+        (FAILED - 0, PeerError(), PeerError),
+    ],
+)
+def test_one_of_those_that_fail_says_why(
+    others: float, problem: Exception | None, wanted: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "has_joined", lambda: True)
+    monkeypatch.setattr("epass.machine.distributed.rank", lambda: 1)
+    said = []
+
+    def largest(mine: float) -> float:
+        said.append(mine)
+        return max(mine, others)
+
+    monkeypatch.setattr("epass.machine.distributed.largest_over_ranks", largest)
+    with nullcontext() if wanted is None else pytest.raises(wanted), all_or_none():
+        if problem is not None:
+            raise problem
+    assert len(said) == 1, "each process says one thing"
+    if isinstance(problem, PeerError):
+        assert said[0] < FAILED - 10_000, "one that follows is not taken for one that knows why"

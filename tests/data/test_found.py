@@ -78,12 +78,21 @@ def test_a_single_image(photos: Path) -> None:
 
 
 def test_chunks_hold_no_more_than_asked(photos: Path) -> None:
-    told: list[tuple[int, int]] = []
-
-    chunks = list(find_images(photos).chunks(8, 3, rows=3, progress=lambda done, count: told.append((done, count))))
+    chunks = find_images(photos).chunks(8, 3, rows=3)
 
     assert [chunk.positions for chunk in chunks] == [[0, 1, 2], [3]]
-    assert told == [(3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_some_of_the_chunks_are_what_they_are_among_all(photos: Path, packed: bool) -> None:
+    found = find_images(pack(photos, photos.parent / "p.zip") if packed else photos)
+    everything = list(found.chunks(8, 3, rows=1))
+
+    second, last = found.chunks(8, 3, rows=1, only={1, 3})
+
+    for chunk, wanted in ((second, everything[1]), (last, everything[3])):
+        assert chunk.positions == wanted.positions
+        assert np.array_equal(chunk.images, wanted.images)
 
 
 def test_a_chunk_of_an_archive_is_in_the_order_of_the_names(photos: Path) -> None:

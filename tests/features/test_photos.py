@@ -23,6 +23,7 @@ from epass.app.train import train
 from epass.data import from_arrays, side_of_photos
 from epass.engine.run import run
 from epass.errors import InputError
+from epass.machine.signals import Stopped
 from epass.networks import NETWORKS, input_size
 from epass.recipe import Recipe, read_recipe
 
@@ -203,6 +204,23 @@ def test_an_evaluation_takes_the_features_of_training_if_they_are_those_of_the_m
     save_file(weights | {"backbone.body.1.bias": weights["backbone.body.1.bias"] + 0.5}, "run/model.safetensors")
     assert evaluate("run", device="cpu").result().values["scores"] != trained
     assert Eye.seen == seen + 12
+
+
+def test_embedding_that_is_stopped_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = draw(tmp_path / "photos", 64)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    Eye.seen = 0
+    with pytest.raises(Stopped, match=r"^the same command goes on\.$"):
+        embed(str(folder), net="eye", image_size=16, device="cpu", stop=stop).result()
+    before, Eye.seen = Eye.seen, 0
+    assert embed(str(folder), net="eye", image_size=16, device="cpu").result().values["images"] == 48
+    assert 0 < Eye.seen == 48 - before
+    monkeypatch.setenv("EPASS_CACHE", "off")
+    with pytest.raises(Stopped, match=r"^nothing is kept: EPASS_CACHE is off\.$"):
+        embed(str(folder), net="eye", image_size=16, device="cpu", stop=stop).result()
 
 
 def test_gray_arrays_are_embedded_in_color_and_tested_as_they_are(tmp_path: Path) -> None:

@@ -53,8 +53,12 @@ class Judge:
     known: Novelty | None
     top: int = 1
 
-    def answers(self, names: Iterable[str], logits: Any, features: Any) -> tuple[list[Answer], Floats]:
-        """What is to be said about images by their logits (N, C) and features (N, D), and all probabilities (N, C)."""
+    def novelty(self, features: Any) -> Floats | None:
+        """(N,) how unlike the run's test images those with features (N, D) are, as far as that is known."""
+        return None if self.known is None else self.known.score(features)
+
+    def answers(self, names: Iterable[str], logits: Any, novelty: Floats | None) -> tuple[list[Answer], Floats]:
+        """What is to be said about images by their logits (N, C) and novelty (N,), and all probabilities (N, C)."""
         import numpy as np
 
         rule = self.calibration
@@ -64,7 +68,7 @@ class Judge:
         count = len(probs)
         sizes = [None] * count if rule.set_from is None else rule.sets(probs).sum(axis=1).tolist()
         silent = [None] * count if rule.answer_from is None else rule.abstains(probs).tolist()
-        novelty = [None] * count if self.known is None else self.known.score(features).tolist()
+        novel = [None] * count if novelty is None else novelty.tolist()
         return [
             Answer(
                 name,
@@ -72,9 +76,9 @@ class Judge:
                 share,
                 None if size is None else [self.classes[number] for number in row[:size]],
                 abstain,
-                novel,
+                unlike,
             )
-            for name, row, share, size, abstain, novel in zip(names, order, shares, sizes, silent, novelty, strict=True)
+            for name, row, share, size, abstain, unlike in zip(names, order, shares, sizes, silent, novel, strict=True)
         ], probs
 
     @property

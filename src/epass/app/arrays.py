@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder
+from .answering import check_width
 from .events import Caution, Event, Plan, Result, work
 from .features import embedded
 from .pixels import fitted
 from .plan import plan_facts
-from .predict import check_width
 from .request import (
     PHOTO_SIDE,
     Request,

@@ -8,6 +8,8 @@ from os import fspath
 from typing import Annotated, Any
 
 from ..extensions import located, trust_typed
+from ..machine.launch import all_or_none, is_first_process, join_processes
+from ..machine.signals import stopped_with
 from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import watched
@@ -55,13 +57,18 @@ def embed(
         {"data.name": locate(fspath(data)), **given}
     )
     check_recipe(recipe)
-    place = choose_device(device)
-    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
     assert recipe.features is not None
-    vectors = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
+    folder = features_folder()
+    place = choose_device(join_processes(device))
+    with stopped_with("nothing is kept: EPASS_CACHE is off." if folder is None else "the same command goes on."):
+        with all_or_none():
+            dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+        vectors = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
+    if not is_first_process():
+        yield Result()
+        return
     tested = 0 if vectors.test is None else len(vectors.test)
     count, made = len(vectors.train) + tested, 1 + 2 * recipe.features.get("views", 0)
-    folder = features_folder()
     by_itself = given == {} and learns_from_features(Request(data), lambda: side_of(fspath(data)))
     asked_for = [] if by_itself else ["--features", recipe.features["net"], *settings_for(given)]
     yield Result(

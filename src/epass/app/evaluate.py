@@ -10,10 +10,10 @@ from .. import extensions
 from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder, load_run
+from .answering import check_width
 from .events import Caution, Event, Result, work
 from .features import known_features
 from .flags import Device, Flag, Reading, Run, Trust
-from .predict import check_width
 from .words import counted, some
 
 if TYPE_CHECKING:

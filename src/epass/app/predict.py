@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from .. import extensions
 from ..errors import InputError
 from ..files import as_text, check_writable, write_atomically
+from ..machine.launch import all_or_none, is_first_process, is_one_of_several, join_processes
 from ..untrusted import parse_json
+from .answering import Sheet, answer_all, ask_about, find_what
 from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
 from .events import Event, Line, Notice, Result, Section, Table, work
-from .flags import Device, Flag, Images, Model, Reading, Trust
+from .flags import Device, Flag, Images, Model, Stop, Trust, go_on
+from .parts import Parts, describe_job, digest_model
 from .words import count_images, counted, percent
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..data import Chunk
-
-    Ask = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]  # uint8 (n, C, H, W) in; logits, features out
+    from .answering import Ask
 
 LISTED = 10  # images that are named
 LISTED_CLASSES = 30
@@ -59,44 +60,53 @@ def predict(
     ] = None,
     trust: Trust = None,
     device: Device = "auto",
-    reading: Reading | None = None,
+    stop: Stop = go_on,
     lines: Iterable[str] = (),
 ) -> Iterator[Event]:
     """Name the class of every image with the model of a run, and write a table.
 
     The exit code is 1 if an image cannot be read: its row says why, and all
-    others have their answers.
+    others have their answers. Stop it whenever you like: the same command goes
+    on where it was.
     """
     run, images, out = Path(run), str(images), Path(out)
     written = None if probabilities is None else Path(probabilities)
-    check_output(out, written, images)
+    place = join_processes(device)
+    with all_or_none():
+        check_output(out, written, images)
 
-    from ..engine.answer import open_answerer
-    from ..evaluation.calibrated import Calibration
+        from ..engine.answer import open_answerer
+        from ..evaluation.calibrated import Calibration
 
-    extensions.trust(*(trust or ()))
-    answerer = open_answerer(run, device)
-    ask, model = answerer.answer, answerer.model
-    classes: list[str] = model["classes"]
-    if not 1 <= top <= len(classes):
-        raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
-    judge = Judge(classes, Calibration.from_json(model.get("calibration")), answerer.known, top)
-    if images == TYPED:
-        if "numbers" in model:
-            raise InputError("'-' reads paths of images, and the model takes vectors: give it a table of these.")
+        extensions.trust(*(trust or ()))
+        digest = digest_model(run)
+        answerer = open_answerer(run, place)
+        ask, model = answerer.answer, answerer.model
+        classes: list[str] = model["classes"]
+        if not 1 <= top <= len(classes):
+            raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
+        judge = Judge(classes, Calibration.from_json(model.get("calibration")), answerer.known, top)
+        if images == TYPED:
+            check_filter(model, written)
+            yield from answer_lines(ask, model, judge, lines)
+            return
+        asked = find_what(images, model, answerer.settings)
         if written is not None:
-            raise InputError(f"'-' writes no file: leave out --probabilities, and say --top {len(classes)} to get all.")
-        yield from answer_lines(ask, model, judge, lines)
+            check_probabilities(written, classes, asked.column)
+        job = describe_job(digest, answerer.way, asked.names, asked.files)
+    sheet = Sheet(judge, asked.names, keep=written is not None)
+    parts = Parts(out, job, len(classes), needed=is_one_of_several())
+    yield from answer_all(ask, asked, sheet, parts, stop)
+    if not is_first_process():
+        yield Result()
         return
-    asked = find_what(images, model, answerer.settings, reading)
-    if written is not None:
-        check_probabilities(written, classes, asked.column)
-    answers, shares = name_all(ask, judge, asked, keep=written is not None)
+    answers = sheet.answers
     write_atomically(out, as_csv(answers, top, asked.column, judge.columns))
     files = {"table": out}
     if written is not None:
-        write_probabilities(written, asked.column, [answer.file for answer in answers], classes, shares)
+        write_probabilities(written, asked.column, [answer.file for answer in answers], classes, sheet.probs)
         files["probabilities"] = written
+    parts.remove()
     test = None if answerer.tested is None else judge.calibration.probabilities(answerer.tested)
     answered = [answer for answer in answers if not answer.error]
     unreadable = {answer.file: answer.error for answer in answers if answer.error}
@@ -125,54 +135,15 @@ def check_output(out: Path, probabilities: Path | None, images: str) -> None:
         raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")
 
 
-class Asked(NamedTuple):
-    """What the model is asked about, some at a time."""
-
-    thing: str  # image or vector
-    column: str  # of the table, that holds the names
-    names: list[str]
-    chunks: Iterable[Chunk]
-
-
-def find_what(path: str, model: dict[str, Any], settings: dict[str, Any], reading: Reading | None) -> Asked:
-    """The images at `path` or, if the model takes these, the vectors; `settings` are the [data] table of the run."""
-    from ..data import Chunk, find_images, find_vectors
-
-    if "numbers" not in model:
-        images = find_images(path, path_column=settings.get("path_column"))
-        return Asked("image", "file", images.names, images.chunks(model["height"], model["channels"], progress=reading))
-    found = find_vectors(path, label_column=settings.get("label_column"))
-    check_width(path, found.vectors.shape[1], model)
-    rows = list(range(len(found.names)))
-    return Asked("vector", found.column, found.names, [Chunk(rows, found.vectors, {})])
-
-
-def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
-    """Refuse vectors of another width than those that the model has learned from."""
-    if numbers != model["numbers"]:
-        raise InputError(
-            f"'{path}' holds vectors of {numbers:,} numbers, but the model takes {model['numbers']:,}: make them as "
-            "those that it learned from were made."
-        )
-
-
-def name_all(ask: Ask, judge: Judge, asked: Asked, keep: bool = False) -> tuple[list[Answer], NDArray[np.float64]]:
-    """What the model says about everything, or why it cannot, in the order of the names, and (N, C) probabilities."""
-    import numpy as np
-
-    answers: dict[int, Answer] = {}
-    probs = np.full((len(asked.names) if keep else 0, len(judge.classes)), np.nan)
-    for chunk in asked.chunks:
-        answers |= {
-            place: Answer(as_text(asked.names[place]), (), (), error=why) for place, why in chunk.unreadable.items()
-        }
-        if chunk.positions:
-            names = [as_text(asked.names[position]) for position in chunk.positions]
-            said, shares = judge.answers(names, *ask(chunk.images))
-            answers |= zip(chunk.positions, said, strict=True)
-            if keep:
-                probs[chunk.positions] = shares
-    return [answers[position] for position in sorted(answers)], probs
+def check_filter(model: dict[str, Any], written: Path | None) -> None:
+    """Refuse what cannot be answered line by line."""
+    if is_one_of_several():
+        raise InputError(f"'{TYPED}' is answered line by line, by one process: leave out --devices.")
+    if "numbers" in model:
+        raise InputError(f"'{TYPED}' reads paths of images, and the model takes vectors: give it a table of these.")
+    if written is not None:
+        most = len(model["classes"])
+        raise InputError(f"'{TYPED}' writes no file: leave out --probabilities, and say --top {most} to get all.")
 
 
 def answer_lines(ask: Ask, model: dict[str, Any], judge: Judge, lines: Iterable[str]) -> Iterator[Line | Result]:
@@ -188,7 +159,9 @@ def answer_lines(ask: Ask, model: dict[str, Any], judge: Judge, lines: Iterable[
             answer = Answer(as_text(typed), (), (), error='is JSON without a text under "file"')
         else:
             (chunk,) = find_named(".", [name]).chunks(model["height"], model["channels"])
-            (answer,), _ = name_all(ask, judge, Asked("image", "file", [name], [chunk]))
+            sheet = Sheet(judge, [name])
+            sheet.enter(ask_about(chunk, 0, ask, judge))
+            (answer,) = sheet.answers
         errors += bool(answer.error)
         yield Line(as_object(answer))
     yield Result(values=None, partial=bool(errors))

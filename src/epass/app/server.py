@@ -66,7 +66,8 @@ class Desk:
         """What the model says about an image file, or about a vector in JSON."""
         model = self.answerer.model
         given = vector_in(body, model["numbers"]) if "numbers" in model else image_in(body, model)
-        (answer,), _ = self.judge.answers([""], *self.answerer.answer(given))
+        logits, features = self.answerer.answer(given)
+        (answer,), _ = self.judge.answers([""], logits, self.judge.novelty(features))
         return {name: value for name, value in as_object(answer).items() if name != "file"}
 
     async def health(self, _: Request) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from ..errors import InputError, RunError, out_of_memory
 from ..machine.cpu import prepare_cpu
 from ..machine.launch import exiting_at_once, has_joined, is_first_process
 from ..studio.command import studio
-from .devices import on_devices
+from .devices import REPEATED, on_devices
 from .examples import examples
 from .expose import expose
 from .mistakes import Command, Group
@@ -99,7 +99,7 @@ work = partial(app.command, cls=Command, rich_help_panel="Work")
 work()(expose(demo))
 work(epilog=examples("studio"))(expose(studio))
 work(epilog=examples("check"))(expose(check))
-work()(expose(embed))
+work()(on_devices(expose(embed), "the photos", REPEATED))
 work(epilog=examples("suggest"))(expose(suggest))
 work(epilog=examples("label"))(expose(label))
 work()(on_devices(expose(train)))
@@ -108,7 +108,7 @@ work(epilog=COMPARISONS)(expose(compare))
 app.add_typer(tables, name="reproduce", rich_help_panel="Work")
 work()(expose(evaluate))
 work(epilog=examples("calibrate"))(expose(calibrate))
-work(epilog=examples("predict"))(expose(predict))
+work(epilog=examples("predict"))(on_devices(expose(predict), "the images", REPEATED))
 work(epilog=examples("export"))(expose(export))
 work(epilog=examples("serve"))(expose(serve))
 work(epilog=examples("report"))(expose(report))

@@ -12,22 +12,26 @@ from ..app.flags import WHERE
 from ..machine.launch import is_one_of_several, run_together
 from .screen import complain
 
-DEVICES = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes that share every batch: one per GPU, or on the CPU.", rich_help_panel=WHERE),
-]
+RESUMED, REPEATED = "the same command with --resume", "the same command"
 
 
-def on_devices(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with --devices: as many processes, started with the same command line, then do its work."""
+def on_devices(command: Callable[..., None], shared: str = "every batch", again: str = RESUMED) -> Callable[..., None]:
+    """The command with --devices: as many processes, started with the same command line, then do its work.
+
+    `shared` is what each has a part of, `again` what to type when one of them was lost.
+    """
+    told = typer.Option(
+        min=1, help=f"Processes that share {shared}: one per GPU, or on the CPU.", rich_help_panel=WHERE
+    )
     spoken = list(inspect.signature(command).parameters.values())
-    asked = inspect.Parameter("devices", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DEVICES)
+    kind = Annotated[int | None, told]
+    asked = inspect.Parameter("devices", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
     spoken.insert([parameter.name for parameter in spoken].index("device") + 1, asked)
 
     def spread(devices: int | None, **said: Any) -> None:
         if devices in (None, 1) or is_one_of_several():
             return command(**said)
-        code, sentence = run_together(devices, said["device"])
+        code, sentence = run_together(devices, said["device"], again)
         if sentence:
             complain(sentence)
         raise typer.Exit(code)

@@ -27,6 +27,7 @@ class Answerer(Protocol):
     known: Novelty | None  # tells images unlike the test images
     settings: dict[str, Any]  # the [data] table of the recipe
     tested: NDArray[np.float32] | None  # logits (N, C) of the test images, where they are kept
+    way: str  # the library and the kind of device that compute: with others, answers are rounded otherwise
 
     def answer(self, images: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), or of vectors."""

@@ -30,6 +30,7 @@ class OnnxAnswerer:
         provider = providers.get(device, "")
         if provider not in onnxruntime.get_available_providers():
             raise InputError(f"This ONNX Runtime cannot compute on '{device}': use --device cpu.")
+        self.way = f"onnxruntime, {provider}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it has to say is raised
         try:

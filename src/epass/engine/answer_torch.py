@@ -14,7 +14,7 @@ from ..machine.device import choose_device
 from ..runs import load_embeddings, load_run
 from ..runs.exported import is_exported, load_known
 from .answer import enough_known
-from .infer import infer, ready
+from .infer import infer_here, ready
 from .models import load_model
 
 
@@ -23,6 +23,7 @@ class TorchAnswerer:
 
     def __init__(self, folder: Path, device: str) -> None:
         self.place = choose_device(device)
+        self.way = f"torch, {self.place.type}"
         net, self.model = load_model(folder)
         self.net = ready(net, self.place)
         self.tested: NDArray[np.float32] | None = None
@@ -39,5 +40,5 @@ class TorchAnswerer:
         """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), or of vectors."""
         source = Images(torch.from_numpy(images), torch.full((len(images),), -1))
         scale = Normalization(tuple(self.model["mean"]), tuple(self.model["std"]))
-        said = infer(self.net, source, scale, self.place)
+        said = infer_here(self.net, source, scale, self.place)
         return said.logits.cpu().numpy(), said.features.cpu().numpy()

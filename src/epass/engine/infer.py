@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,27 +36,31 @@ def ready(net: nn.Module, device: torch.device) -> nn.Module:
 def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
     # features are often a hundred times as large: those of all images are not held
-    return _gathered([said.logits for said in _answers(net, images, scale, device)], len(images)).cpu()
+    logits = torch.cat([said.logits for said in _answers(net, _share(images), scale, device)])
+    return gather_rows(logits.float())[: len(images)].cpu()
 
 
 @torch.no_grad()
 def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
-    """What a network says about images that are not augmented."""
-    chunks = list(_answers(net, images, scale, device))
-    return Prediction(*(_gathered(parts, len(images)) for parts in zip(*chunks, strict=True)))
+    """What a network says about images that are not augmented; several processes share the work."""
+    found = infer_here(net, _share(images), scale, device)
+    return Prediction(*(gather_rows(part)[: len(images)] for part in found))
+
+
+@torch.no_grad()
+def infer_here(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
+    """The same about images that are this process's own, whatever others do."""
+    return Prediction(*(torch.cat(parts).float() for parts in zip(*_answers(net, images, scale, device), strict=True)))
+
+
+def _share(images: ImageSource) -> ImageSource:
+    return images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
 
 
 def _answers(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Iterator[Prediction]:
-    """Batch by batch; several processes share the work."""
+    """Batch by batch."""
     mean, std = torch.tensor(scale.mean, device=device), torch.tensor(scale.std, device=device)
-    mine = images if alone() else images.select(own_rows(torch.arange(len(images), device=images.labels.device)))
-    rows = rows_at_a_time(images.shape)
-    return (net(normalize(chunk.to(device), mean, std)) for chunk in mine.chunks(rows))
-
-
-def _gathered(parts: Sequence[Tensor], count: int) -> Tensor:
-    """What all processes found about `count` images."""
-    return gather_rows(torch.cat(list(parts)).float())[:count]
+    return (net(normalize(chunk.to(device), mean, std)) for chunk in images.chunks(rows_at_a_time(images.shape)))
 
 
 def answering_network(experiment: Experiment) -> nn.Module:

@@ -1,7 +1,8 @@
-"""Several processes that train one model: how they are started, find each other, and end together."""
+"""Several processes that share one piece of work: how they are started, find each other, and end together."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from ..errors import InputError, PeerError
 TIMEOUT = timedelta(minutes=30)  # a process that is dead is noticed at once; this is for one that hangs
 GRACE = 20.0  # seconds that the others have to end by themselves when one has failed
 LOST = 75  # the exit code of a process that ends because another one did
+FAILED = 1e9  # less its rank: what a process says that knows why it cannot go on
+_FOLLOWS = 1.0  # what one says that ends because another one has failed
 DEVICES = "EPASS_DEVICES"  # in the environment: how many processes `--devices` asked for
 
 
@@ -94,22 +97,28 @@ def device_kind(device: str, count: int) -> str:
 def all_or_none() -> Iterator[None]:
     """All processes pass this, or none: the first that fails says why, and the others end quietly.
 
-    For work in which they do not talk to each other.
+    For work in which they do not talk to each other, but for a `Stop` that others may call for it: this one is told.
     """
-    from .distributed import largest_over_ranks, rank, world_size
+    if not has_joined():
+        yield
+        return
+    from .distributed import largest_over_ranks, rank
 
     try:
         yield
+    except PeerError:
+        largest_over_ranks(_FOLLOWS)
+        raise
     except Exception as problem:
-        if -largest_over_ranks(-rank()) < rank():
+        if largest_over_ranks(FAILED - rank()) > FAILED - rank():
             raise PeerError from problem
         raise
-    if -largest_over_ranks(-world_size()) < world_size():
+    if largest_over_ranks(0):
         raise PeerError
 
 
 def start_processes(count: int, device: str) -> list[int]:
-    """Run the command line of this process in `count` processes that train together; their exit codes."""
+    """Run the command line of this process in `count` processes that work together; their exit codes."""
     from torch._C._distributed_c10d import TCPStore
 
     device_kind(device, count)
@@ -156,16 +165,17 @@ def passing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
 
 
 def wait_for_all(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """The exit codes; once one process has failed, the others do not live much longer."""
-    deadline = None
+    """The exit codes; once one process has failed, the others do not live much longer, and only lost it."""
+    deadline, killed = None, []
     while any(process.poll() is None for process in processes):
         if deadline is None and any(process.returncode for process in processes):
             deadline = time.monotonic() + GRACE
         if deadline is not None and time.monotonic() > deadline:
-            for process in processes:
+            deadline, killed = math.inf, [process for process in processes if process.poll() is None]
+            for process in killed:
                 process.kill()
         time.sleep(0.05)
-    return [process.returncode for process in processes]
+    return [LOST if process in killed else process.returncode for process in processes]
 
 
 def first_failure(codes: Sequence[int]) -> tuple[int, int]:
@@ -174,13 +184,16 @@ def first_failure(codes: Sequence[int]) -> tuple[int, int]:
     return min(failed, key=lambda found: (found[1] == LOST, found[0]), default=(0, 0))
 
 
-def run_together(count: int, device: str) -> tuple[int, str]:
-    """Have this command line carried out by several processes; the exit code, and who was ended by a signal."""
+def run_together(count: int, device: str, again: str) -> tuple[int, str]:
+    """Have this command line carried out by several processes; the exit code, and who was ended by a signal.
+
+    `again` says which command goes on then.
+    """
     number, code = first_failure(start_processes(count, device))
     if code >= 0:
         return code, ""
     name = signal.Signals(-code).name
-    return 128 - code, f"process {number} was ended by {name}; the same command with --resume goes on."
+    return 128 - code, f"process {number} was ended by {name}; {again} goes on."
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from .launch import is_one_of_several
+from ..errors import PeerError
+from .launch import FAILED, is_one_of_several
 
 
 class Terminated(KeyboardInterrupt):
@@ -45,6 +46,8 @@ class Stop:
         if self.parent not in (None, os.getppid()) and self.asked is None:
             self.asked = Terminated()
         code = self.agree(0 if self.asked is None else exit_code(self.asked))
+        if code > FAILED / 2:  # another process is in `all_or_none`, and says why
+            raise PeerError
         if code:
             raise self.asked or (Terminated() if code == 128 + signal.SIGTERM else KeyboardInterrupt())
 

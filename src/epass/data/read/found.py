@@ -5,7 +5,8 @@ They are decoded chunk by chunk, so that their number is limited by no memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 
 from ...errors import InputError
 from .archives import is_archive, list_archived, read_members
-from .decode import ProgressCallback, decode_readable, to_gray
+from .decode import decode_readable, to_gray
 from .folder import EXTENSIONS, Problem, named, walk
 from .listing import Place, Read, from_disk, name_inside, nothing_at
 from .square import check_image_size
 from .tables import is_table, list_named
+
+ROWS = 512  # images in a chunk
 
 
 class Chunk(NamedTuple):
@@ -44,7 +47,7 @@ class FoundImages:
         return len(self.names)
 
     def chunks(
-        self, image_size: int, channels: int, rows: int = 512, progress: ProgressCallback | None = None
+        self, image_size: int, channels: int, rows: int = ROWS, only: Container[int] | None = None
     ) -> Iterator[Chunk]:
         """The images as training decodes them, `rows` at a time; members of an archive in the order of the archive.
 
@@ -52,21 +55,23 @@ class FoundImages:
             image_size: Side of the square images.
             channels: 1 for gray images, 3 for color.
             rows: Images in a chunk, those that cannot be read included.
-            progress: Called with (images done, images in all) after every chunk.
+            only: The numbers of the chunks that are wanted, from 0; the others are passed over, and not decoded.
         """
         check_image_size(image_size)
         stream = iter(self.read(self.files)) if self.files else iter(())
-        for start in range(0, len(self.files) or 1, rows):
-            readable, reasons = decode_readable(islice(stream, rows), image_size)
+        for number, start in enumerate(range(0, len(self.files) or 1, rows)):
+            some = islice(stream, rows)
+            if only is not None and number not in only:
+                deque(some, maxlen=0)  # where the next ones are in an archive is known only then
+                continue
+            readable, reasons = decode_readable(some, image_size)
             if start + rows >= len(self.files):
-                reasons |= {len(self.files) + number: reason for number, reason in enumerate(self.problems)}
+                reasons |= {len(self.files) + place: reason for place, reason in enumerate(self.problems)}
             positions = sorted(readable)
             pixels = np.empty((len(positions), 3, image_size, image_size), np.uint8)
             for row, position in enumerate(positions):
                 pixels[row] = readable[position]
             yield Chunk(positions, pixels if channels == 3 else to_gray(pixels), dict(sorted(reasons.items())))
-            if progress is not None:
-                progress(min(start + rows, len(self.files)), len(self.files))
 
 
 def find_images(path: str | Path, *, path_column: str | None = None) -> FoundImages:
