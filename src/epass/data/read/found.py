@@ -19,7 +19,7 @@ from ...errors import InputError
 from .archives import is_archive, list_archived, read_members
 from .decode import decode_readable, to_gray
 from .folder import EXTENSIONS, Problem, named, walk
-from .listing import Place, Read, from_disk, name_inside, nothing_at
+from .listing import Place, Read, from_disk, name_inside, names_inside, nothing_at
 from .square import check_image_size
 from .tables import is_table, list_named
 
@@ -107,7 +107,7 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
     if not files and not missing:
         endings = ", ".join(sorted(ending.removeprefix(".") for ending in EXTENSIONS))
         raise InputError(f"'{path}' holds no image: give one with files of these kinds: {endings}.")
-    names = [name_inside(file, place) for file in files] + [name for name, _ in missing]
+    names = names_inside(files, place) + [name for name, _ in missing]
     return FoundImages(names, files, read, [reason for _, reason in missing])
 
 
