@@ -170,8 +170,9 @@ class Parts:
                         "in a folder that all machines share (--out)."
                     )
         finally:
-            with suppress(OSError):  # the first error is the one to tell
-                (self.folder / token).unlink() if rank() == 0 else None
+            if rank() == 0:
+                with suppress(OSError):  # the first error is the one to tell
+                    (self.folder / token).unlink()
         own = torch.frombuffer(bytearray.fromhex(self.job.view), dtype=torch.uint8)
         self.views = {view.numpy().tobytes().hex() for view in gather_rows(own[None])}
 
