@@ -29,7 +29,7 @@ def test_only_one_of_two_sends_messages(
         return found
 
     monkeypatch.setattr(messages, "time_steps", count)
-    monkeypatch.setattr(messages, "noise", lambda **_: noise(images=200, classes=10, image_size=8))
+    monkeypatch.setattr(messages, "images_for", lambda device: noise(images=200, classes=10, image_size=8))
     out = tmp_path / "times.json"
     messages.main([*["--net", "small", "--turns", "2", "--steps", "1", "--device", "cpu", "--out"], str(out)])
     times = json.loads(out.read_text())["turns_ms"]

@@ -28,7 +28,7 @@ def test_every_number_of_projectors_is_timed_in_every_turn(tmp_path: Path, capsy
         ]
     )
     times = json.loads(out.read_text())["turns_ms"]
-    assert set(times) == {"1", "2"}
+    assert set(times) == {"1 projectors", "2 projectors"}
     assert all(len(turns) == 2 and min(turns) > 0 for turns in times.values())
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("1 projectors")
