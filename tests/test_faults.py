@@ -329,9 +329,9 @@ def at_second_write(fault):
     return changed
 
 
-def at_the_end(*given):
+def at_the_end(*given, **said):
     fill()
-    finish(*given)
+    finish(*given, **said)
 
 
 def say(name, *arguments):

@@ -103,7 +103,7 @@ def test_a_job_is_stopped_killed_and_resumed_to_its_end_and_the_whole_folder_pre
     os.kill(pid, signal.SIGKILL)
     facts = wait(jobs, number, ended)
     assert (facts["state"], facts["resumable"]) == ("failed", True)
-    assert facts["sentence"].endswith("resume it, and it goes on from its last checkpoint.")
+    assert facts["sentence"].endswith("resume it, and it goes on from what it last kept.")
 
     jobs.close()
     later = Jobs(project, Path("runs"), lambda kind, facts: None)  # another server
@@ -256,10 +256,14 @@ def test_a_process_that_said_no_end_was_ended_from_outside(project: Folder) -> N
     step = as_json(Progress(5, 10, {"loss": 0.5}))
     wrote(project, "20260101-000000-train", start, step, '{"kind": "progr')
     wrote(project, "20260101-000001-predict", start)
+    wrote(project, "20260101-000002-export", start)
     facts = Jobs(project, Path("runs"), lambda kind, facts: None).list()
-    assert [one["state"] for one in facts] == ["failed", "failed"]
+    assert [one["state"] for one in facts] == ["failed"] * 3
+    assert [one["resumable"] for one in facts] == [False, True, True]
     assert facts[0]["sentence"].endswith("start it again.")
-    assert facts[1]["sentence"].endswith("resume it, and it goes on from its last checkpoint.")
+    assert {one["sentence"].rpartition(": ")[2] for one in facts[1:]} == {
+        "resume it, and it goes on from what it last kept."
+    }
 
 
 def test_events_are_folded_into_facts(project: Folder) -> None:

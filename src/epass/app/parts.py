@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from ..data.read.decode import DECODER
 from ..errors import InputError
 from ..extensions import trusted
 from ..files import write_atomically
@@ -76,6 +75,8 @@ def describe_job(model: bytes, way: str, names: Iterable[str], files: Iterable[P
 
     To be asked for before the images are read, for the same reason.
     """
+    from ..data.read.decode import DECODER
+
     facts = [f"{FORMAT} {DECODER}", way, *(f"{library} {_version(library)}" for library in LIBRARIES)]
     content = hashlib.blake2b("\n".join(facts).encode() + model, digest_size=16)
     view, seen = hashlib.blake2b(digest_size=16), dict[Path, tuple[int, str]]()

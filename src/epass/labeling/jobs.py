@@ -26,7 +26,7 @@ from ..recipe import read_recipe
 from ..runs import RunFolder
 from .forms import FUNCTIONS, arguments_of, command_of, forms
 from .past import Past, Photos
-from .process import Job, is_long, launch, parsed, plain_paths, read_job
+from .process import Job, is_training, launch, parsed, plain_paths, read_job
 
 BEAT = 0.5  # seconds between two looks at the files of running jobs
 PATIENCE = 600.0  # seconds that a plan may take: photos are embedded before it, once
@@ -74,7 +74,7 @@ class Jobs:
     def plan(self, do: Any, said: Any) -> Lines:
         """What would happen, as events; nothing for what is done in a moment. What cannot be done is refused."""
         arguments = self._arguments(do, said)
-        if not is_long(do):
+        if not is_training(do):
             return []
         self._write_labels()
         with tempfile.TemporaryFile() as file:
@@ -151,7 +151,7 @@ class Jobs:
             command = command_of(job.do, asked | ({"out": self.runs / job.out} if job.out else {}))
         except InputError:  # of another version
             command = ""
-        run = job.out if is_long(job.do) and job.do != "compare" else ""
+        run = job.out if is_training(job.do) and job.do != "compare" else ""
         return {**job.facts(), "command": command, "run": run or None}
 
     def _find(self, number: str) -> Job:
@@ -177,7 +177,7 @@ class Jobs:
     def _free_name(self, do: str, asked: Mapping[str, Any]) -> str:
         """What the product would call the result, or that with a number: nothing is replaced."""
         usual = inspect.signature(FUNCTIONS[do]).parameters["out"].default
-        if is_long(do) and usual is None:
+        if is_training(do) and usual is None:
             name = run_name(do, asked, self.project.folder)
         else:
             name = "exported" if usual is None else Path(usual).name
@@ -189,7 +189,7 @@ class Jobs:
 
     def _remarks(self, do: str) -> Lines:
         """What has to be said of the images before it begins."""
-        marked = int(np.count_nonzero(self.project.marks == NONE_OF_THESE)) if is_long(do) else 0
+        marked = int(np.count_nonzero(self.project.marks == NONE_OF_THESE)) if is_training(do) else 0
         if not marked:
             return []
         which = f"{marked:,} image{'s' * (marked != 1)} marked as none of these"

@@ -46,7 +46,7 @@ class Job:
 
     @property
     def resumable(self) -> bool:
-        return is_long(self.do) and self.state not in ("running", "finished")
+        return goes_on(self.do) and self.state not in ("running", "finished")
 
     def begin(self, arguments: Mapping[str, Any], remarks: list[dict[str, Any]]) -> None:
         """Start the process, which keeps the file of events locked for as long as it lives."""
@@ -106,7 +106,7 @@ class Job:
             self.state, self.sentence = "stopped", "nothing was done yet."
         else:
             self.state = "failed"
-            advice = "resume it, and it goes on from its last checkpoint" if is_long(self.do) else "start it again"
+            advice = "resume it, and it goes on from what it last kept" if goes_on(self.do) else "start it again"
             self.sentence = f"Its process was ended from outside, perhaps for lack of memory: {advice}."
         self.changes += bool(lines) or before != (self.state, self._stopping)
 
@@ -198,8 +198,13 @@ def read_job(home: Path, number: str) -> Job | None:
     return job
 
 
-def is_long(do: str) -> bool:
-    """Whether it is a training: one can be stopped between two steps, and go on."""
+def is_training(do: str) -> bool:
+    """Whether it makes a run, or several, and says what it plans before it begins."""
+    return "command" in inspect.signature(FUNCTIONS[do]).parameters
+
+
+def goes_on(do: str) -> bool:
+    """Whether it can be stopped at any time, and go on where it was."""
     return "stop" in inspect.signature(FUNCTIONS[do]).parameters
 
 
