@@ -135,19 +135,24 @@ def test_a_large_photo_that_is_decoded_coarsely_is_no_bomb(tmp_path: Path, monke
     assert decode_all([(0, tmp_path / "a.jpg")], 1, 8)[0].shape == (1, 3, 8, 8)
 
 
-def test_images_are_asked_for_only_as_threads_get_free(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("content", "most"), [(bytes(2**18 + 1), 8), (b"", 64)])
+def test_images_are_asked_for_only_as_threads_get_free(
+    content: bytes, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight small ones at a time, or one large one out of an archive."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("epass.data.read.decode.decode", lambda image, size: np.zeros((3, size, size), np.uint8))
     asked: list[int] = []
     ahead: list[int] = []
 
     def images():
-        for position in range(50):
+        for position in range(203):
             asked.append(position)
-            yield position, Packed("a", b"")
+            yield position, Packed("a", content)
 
-    decode_all(images(), 50, 8, lambda done, total: ahead.append(len(asked) - done))
-    assert max(ahead) <= 8
+    decode_all(images(), 203, 8, lambda done, total: ahead.append(len(asked) - done))
+    assert len(ahead) == 203
+    assert most // 2 < max(ahead) <= most + most // 8
 
 
 def test_every_damaged_image_is_reported_and_the_others_are_decoded(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     net = WideResNet(16, 2)
     exact = copy.deepcopy(net).double()
     pictures = torch.randn(5, 3, 8, 8)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         out = torch.compile(net, backend="aot_eager", fullgraph=True)(pictures)
         out.square().sum().backward()
     called = {event.key.removeprefix("epass::") for event in profile.key_averages() if event.key.startswith("epass::")}

@@ -39,6 +39,7 @@ _TURNS = {  # by this entry: what makes an image upright, and whether its column
     7: ("TRANSVERSE", True, True),
     8: ("ROTATE_90", True, False),
 }
+_TOGETHER, _UNPACKED = 8, 2**18  # images that a thread is given at a time, or bytes of those out of an archive
 ProgressCallback = Callable[[int, int], None]  # (images done, images in all)
 
 
@@ -59,8 +60,12 @@ class Packed:
         return BytesIO(self.data)
 
 
+Numbered = tuple[int, Path | Packed]  # an image and its position
+Decoded = tuple[int, Path | Packed, "Pixels | InputError"]
+
+
 def decode_all(
-    images: Iterable[tuple[int, Path | Packed]], count: int, image_size: int, progress: ProgressCallback | None = None
+    images: Iterable[Numbered], count: int, image_size: int, progress: ProgressCallback | None = None
 ) -> tuple[Pixels, dict[int, str]]:
     """Images with their positions as uint8 (count, 3, image_size, image_size), and why some cannot be read.
 
@@ -71,27 +76,25 @@ def decode_all(
     reasons: dict[int, str] = {}
     with _silent(), closing(_in_threads(images, image_size)) as decoding:
         for done, (position, source, image) in enumerate(decoding, 1):
-            try:
-                pixels[position] = image.result()
-            except InputError as problem:
-                reasons[position] = without_name(problem, source)
+            if isinstance(image, InputError):
+                reasons[position] = without_name(image, source)
+            else:
+                pixels[position] = image
             if progress is not None:
                 progress(done, count)
     return pixels, reasons
 
 
-def decode_readable(
-    images: Iterable[tuple[int, Path | Packed]], image_size: int
-) -> tuple[dict[int, Pixels], dict[int, str]]:
+def decode_readable(images: Iterable[Numbered], image_size: int) -> tuple[dict[int, Pixels], dict[int, str]]:
     """The images that can be read, as uint8 (3, image_size, image_size), and why the others cannot, by position."""
     readable: dict[int, Pixels] = {}
     reasons: dict[int, str] = {}
     with _silent(), closing(_in_threads(images, image_size)) as decoding:
         for position, source, image in decoding:
-            try:
-                readable[position] = image.result()
-            except InputError as problem:
-                reasons[position] = without_name(problem, source)
+            if isinstance(image, InputError):
+                reasons[position] = without_name(image, source)
+            else:
+                readable[position] = image
     return readable, reasons
 
 
@@ -105,19 +108,41 @@ def _silent() -> warnings.catch_warnings[None]:
     return warnings.catch_warnings(action="ignore")
 
 
-def _in_threads(
-    images: Iterable[tuple[int, Path | Packed]], image_size: int
-) -> Generator[tuple[int, Path | Packed, Future[Pixels]]]:
+def _in_threads(images: Iterable[Numbered], image_size: int) -> Generator[Decoded]:
     """Images on their way through `decode`, in their order; Pillow lets other threads run while it decodes."""
     threads = min(8, os.cpu_count() or 1)  # more than a few only wait for each other
-    waiting: deque[tuple[int, Path | Packed, Future[Pixels]]] = deque()
+    waiting: deque[Future[list[Decoded]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for position, image in images:
+        for group in _grouped(images):
             if len(waiting) == 4 * threads:
-                yield waiting.popleft()
-            waiting.append((position, image, pool.submit(decode, image, image_size)))
+                yield from waiting.popleft().result()
+            waiting.append(pool.submit(_decode_group, group, image_size))
         while waiting:
-            yield waiting.popleft()
+            yield from waiting.popleft().result()
+
+
+def _grouped(images: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+    """A few images at a time: handing one to a thread takes as long as decoding a tiny one."""
+    group: list[Numbered] = []
+    unpacked = 0
+    for position, image in images:
+        group.append((position, image))
+        unpacked += len(image.data) if isinstance(image, Packed) else 0
+        if len(group) == _TOGETHER or unpacked > _UNPACKED:
+            yield group
+            group, unpacked = [], 0
+    if group:
+        yield group
+
+
+def _decode_group(group: list[Numbered], image_size: int) -> list[Decoded]:
+    decoded: list[Decoded] = []
+    for position, image in group:
+        try:
+            decoded.append((position, image, decode(image, image_size)))
+        except InputError as problem:
+            decoded.append((position, image, problem))
+    return decoded
 
 
 def decode(source: Path | Packed, image_size: int) -> Pixels:
