@@ -184,7 +184,7 @@ def test_other_libraries_round_otherwise(
     assert model.look() == 20
 
 
-def test_answers_depend_on_all_of_this(tmp_path: Path) -> None:
+def test_answers_depend_on_all_of_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(bytes(len(name)))
     names, files = ["a", "b"], [tmp_path / "one", tmp_path / "two"]
@@ -198,6 +198,8 @@ def test_answers_depend_on_all_of_this(tmp_path: Path) -> None:
     ]
     assert len({job.content for job in jobs}) == len({job.view for job in jobs}) == len(jobs)
     assert describe_job(b"model", "torch, cpu", names, files) == jobs[0]
+    monkeypatch.setattr("epass.data.read.decode.DECODER", 0)  # other pixels of the same files
+    assert describe_job(b"model", "torch, cpu", names, files).content != jobs[0].content
 
 
 def test_code_of_ones_own_is_part_of_the_model(tmp_path: Path) -> None:

@@ -94,12 +94,13 @@ def describe_job(model: bytes, way: str, names: Iterable[str], files: Iterable[P
 
 
 def _marks(path: Path) -> tuple[int, str]:
+    from ..data.read.listing import change_of
+
     try:
         facts = path.stat()
     except OSError:  # the one who reads it says what is wrong
         return -1, ""
-    # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
-    return facts.st_size, f"{facts.st_mtime_ns} {facts.st_ctime_ns}\n"
+    return facts.st_size, f"{change_of(facts)}\n"
 
 
 def _model_files(model: Path) -> list[Path]:

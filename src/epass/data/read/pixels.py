@@ -20,7 +20,7 @@ from ..images import Images, ImageSource
 from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
 from .decode import ADVICE, ProgressCallback, decode_all, decode_readable
-from .listing import Listing, cannot_be_used, from_disk, names_inside
+from .listing import Listing, cannot_be_used, change_of, from_disk, names_inside
 from .square import check_image_size
 
 _LEVELS = (3, 256 * 8)  # counts of 256 levels in three channels, as bytes
@@ -214,5 +214,4 @@ def dataset_from_listing(
 
 def _mark(name: str, facts: os.stat_result) -> str:
     """A text that is another one as soon as the file is."""
-    # The time of the last change can be set back, and copying programs do: that of the last change of status cannot.
-    return f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ctime_ns}"
+    return f"{name}\0{facts.st_size}\0{change_of(facts)}"
