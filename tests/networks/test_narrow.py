@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epass.networks import narrow, operators
+from epass.networks import narrow, operators, passes
 from epass.networks.shared_norm import SharedBatchNorm
 from epass.networks.wide_resnet import WideResNet, _FirstUnit, _TransitionUnit, _Unit
 
@@ -121,8 +121,7 @@ def test_the_gradient_before_the_activation() -> None:
     for channel in range(32):
         off = rounded(before)[:, channel] * scale[channel] + shift[channel] <= 0
         exact[:, channel][off] *= 0.1
-    both = torch.stack([scale, shift])
-    out, parts = operators.convolve(gradient, weight, None, before, both, transposed=True, slope=0.1)
+    out, parts = operators.convolve(gradient, weight, None, before, scale, shift, transposed=True, slope=0.1)
     close(out, exact)
     close(parts.sum(0), sums_of(exact, rounded(before)))
 
@@ -161,24 +160,29 @@ UNITS: dict[str, Callable[[], _Unit]] = {
     "first": lambda: _FirstUnit(16, 32, 1),
     "further": lambda: _Unit(32, 32),
     "transition": lambda: _TransitionUnit(32, 64, 2, activated=False),
+    "wide first": lambda: _FirstUnit(16, 48, 1),
+    "wide": lambda: _Unit(48, 48),
+    "wide transition": lambda: _TransitionUnit(80, 160, 2, activated=False),
+    "activated transition": lambda: _TransitionUnit(32, 64, 2, activated=True),
 }
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="in half precision the whole network is compared instead")
 @pytest.mark.parametrize("knows_the_sums", [True, False])
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_and_all_its_gradients(name: str, knows_the_sums: bool) -> None:
+def test_a_unit_and_all_its_gradients(name: str, knows_the_sums: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     unit = layers_that_are_no_identity(UNITS[name]())
     assert isinstance(unit, _Unit)
+    monkeypatch.setattr(passes, "can_be_compiled", lambda maps: True)
+    monkeypatch.setattr(passes, "HALVES", (torch.float32,))
     exact = copy.deepcopy(unit).double()
     x = maps(19, unit.conv1.in_channels).requires_grad_()
     y = x.detach().double().requires_grad_()
-    out, sums = unit.faster(x, sums_of(x, x).detach() if knows_the_sums else None)
+    out, sums = unit.faster(x, sums_of(x, x).detach()[None] if knows_the_sums else None)
     truth = exact(y)
     close(out, truth)
-    if sums is not None:
-        close(sums, sums_of(truth, truth))
+    close(sums.sum(0), sums_of(truth, truth))
     gradient = maps(19, out.shape[1], out.shape[2], seed=4)
     out.backward(gradient)
     truth.backward(gradient.double())
@@ -200,7 +204,7 @@ class Waiting(Exception):
 def together(work: Callable[[int], Any], ranks: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `work` returns on each rank. Sums are told by doing everything again, up to the next one that is unknown."""
     known: list[Tensor] = []
-    monkeypatch.setattr(narrow, "world_size", lambda: ranks)
+    monkeypatch.setattr(passes, "world_size", lambda: ranks)
     while True:
         asked, results = [], []
         for rank in range(ranks):
@@ -212,7 +216,7 @@ def together(work: Callable[[int], Any], ranks: int, monkeypatch: pytest.MonkeyP
                     raise Waiting(part.detach().clone())
                 return total
 
-            monkeypatch.setattr(narrow, "sum_over_ranks", tell)
+            monkeypatch.setattr(passes, "sum_over_ranks", tell)
             try:
                 results.append(work(rank))
             except Waiting as waiting:
@@ -247,7 +251,7 @@ def test_a_unit_of_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for rank, (own, out, sums, by_rows) in enumerate(found):
         mine = slice(rank, None, 2)
         close(out, truth[mine])
-        close(sums, sums_of(truth[mine], truth[mine]))
+        close(sums.sum(0), sums_of(truth[mine], truth[mine]))
         close(by_rows, y.grad[mine])
         for ours, theirs in zip(own.buffers(), exact.buffers(), strict=True):
             torch.testing.assert_close(ours.double(), theirs.double(), rtol=1e-5, atol=1e-6)
@@ -270,8 +274,8 @@ def test_running_statistics_can_be_left_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the test after this one is the one for GPUs")
 def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narrow, "_can_be_compiled", lambda maps: torch.compiler.is_compiling())
-    monkeypatch.setattr(narrow, "HALVES", (torch.float32,))
+    monkeypatch.setattr(passes, "can_be_compiled", lambda maps: torch.compiler.is_compiling())
+    monkeypatch.setattr(passes, "HALVES", (torch.float32,))
     monkeypatch.setattr(narrow, "fits_first", lambda layer, pictures: torch.compiler.is_compiling())
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
     torch.manual_seed(0)
@@ -282,14 +286,15 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
         out = torch.compile(net, backend="aot_eager", fullgraph=True)(pictures)
         out.square().sum().backward()
     called = {event.key.removeprefix("epass::") for event in profile.key_averages() if event.key.startswith("epass::")}
-    assert called == {"convolve", "weight_sums", "convolve_pictures", "picture_weight_sums"}
+    ours = {"convolve", "weight_sums", "convolve_pictures", "picture_weight_sums"}
+    assert called == ours | {"channel_sums", "add_and_sum", "gradient_sums", "normalized_gradient"}
     truth = exact(pictures.double())
     truth.square().sum().backward()
     close(out, truth)
-    for (which, ours), theirs in zip(net.named_parameters(), exact.parameters(), strict=True):
-        if ours.grad is not None and which != "stem.bias":  # whose gradient is zero: a normalization follows
+    for (which, mine), theirs in zip(net.named_parameters(), exact.parameters(), strict=True):
+        if mine.grad is not None and which != "stem.bias":  # whose gradient is zero: a normalization follows
             assert theirs.grad is not None
-            close(ours.grad, theirs.grad, within=1e-4)
+            close(mine.grad, theirs.grad, within=1e-4)
 
 
 @pytest.mark.gpu
@@ -315,7 +320,7 @@ def test_a_compiled_network_is_as_exact_with_them_as_without(monkeypatch: pytest
             return {name: float((a.double() - b).norm() / b.norm()) for name, (a, b) in pairs.items()}
 
     with_ours = distances()
-    monkeypatch.setattr(narrow, "_can_be_compiled", lambda maps: False)
+    monkeypatch.setattr(passes, "can_be_compiled", lambda maps: False)
     without = distances()
     assert with_ours != without
     assert with_ours["features"] < 0.01
@@ -387,9 +392,6 @@ def test_what_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert narrow.fits_joining(layer(64, 128, stride=2), pretended(64))
     assert not narrow.fits_joining(layer(128, 256, stride=2), pretended(128))
     assert not narrow.fits_joining(layer(64, 128, stride=2), pretended(64, dtype=torch.float32))
-    unit = _TransitionUnit(32, 64, 2, activated=True)
-    assert not unit.can_be_faster(pretended())  # its two convolutions see different maps
-    assert _TransitionUnit(32, 64, 2, activated=False).can_be_faster(pretended())
 
 
 def test_a_reference_that_is_right() -> None:

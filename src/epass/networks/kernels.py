@@ -1,4 +1,4 @@
-"""Triton kernels of 3 x 3 convolutions between few channels, which libraries run far below what the memory delivers.
+"""Triton kernels of 3 x 3 convolutions between few channels and of sums, which others run far below the memory's speed.
 
 Maps lie in memory as (images, height, width, channels). Only importable where there is Triton.
 """
@@ -16,7 +16,8 @@ def convolve_rows(
     out,
     add,
     before,
-    scale_and_shift,
+    scale,
+    shift,
     sums,
     images,
     weight_start,
@@ -65,8 +66,8 @@ def convolve_rows(
     w21 = tl.load(tap + 2 * to_row + to_column).to(kind)
     w22 = tl.load(tap + 2 * to_row + 2 * to_column).to(kind)
 
-    scale = tl.load(scale_and_shift + outputs)[None, :] if BACKWARD else None
-    shift = tl.load(scale_and_shift + OUTPUTS + outputs)[None, :] if BACKWARD else None
+    by = tl.load(scale + outputs)[None, :] if BACKWARD else None
+    plus = tl.load(shift + outputs)[None, :] if BACKWARD else None
     above = tl.zeros((PIXELS, OUTPUTS), tl.float32)
     here = tl.zeros((PIXELS, OUTPUTS), tl.float32)
     total = fold(above, PIXELS, OUTPUTS, FOLDS)
@@ -87,13 +88,13 @@ def convolve_rows(
         below = tl.dot(right, w02, below)
         place = target + (row - 1) * (WIDTH * OUTPUTS)
         known = there & (row > 0)
-        values, product = finish(above, out, add, before, scale, shift, place, known, ADDS, BACKWARD, SLOPE)
+        values, product = finish(above, out, add, before, by, plus, place, known, ADDS, BACKWARD, SLOPE)
         total += fold(values, PIXELS, OUTPUTS, FOLDS)
         total_product += fold(product, PIXELS, OUTPUTS, FOLDS)
         above = here
         here = below
     place = target + (HEIGHT - 1) * (WIDTH * OUTPUTS)
-    values, product = finish(above, out, add, before, scale, shift, place, there, ADDS, BACKWARD, SLOPE)
+    values, product = finish(above, out, add, before, by, plus, place, there, ADDS, BACKWARD, SLOPE)
     total += fold(values, PIXELS, OUTPUTS, FOLDS)
     total_product += fold(product, PIXELS, OUTPUTS, FOLDS)
     mine = sums + tl.program_id(0) * (2 * OUTPUTS) + outputs
@@ -271,3 +272,92 @@ def picture_weight_sums(
         beside = tl.load(gradient + pixel[:, None] * OUTPUTS + outputs, mask=there, other=0.0)
         total = tl.dot(tl.trans(seen.to(gradient.dtype.element_ty)), beside, total)
     tl.store(out + tl.program_id(0) * (32 * OUTPUTS) + term * OUTPUTS + outputs, total)
+
+
+@triton.jit
+def sum_channels(
+    maps,
+    other,
+    scale,
+    shift,
+    out,
+    sums,
+    pixels,
+    to_pixel,
+    other_to_pixel,
+    tiles,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PIXELS: tl.constexpr,
+    ADDS: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    SLOPE: tl.constexpr,
+):
+    """Sums over the pixels of a program, (programs, 2, channels): of each channel of the maps, and of its squares.
+
+    With `ADDS` they are those of `maps` + `other`, which is written. With `BACKWARD` the maps are the gradient of an
+    activation and `other` is what the normalization before it was given: then they are those of the gradient between
+    these two, and of its products with `other`.
+    """
+    channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    by = tl.load(scale + channel)[None, :] if BACKWARD else None
+    plus = tl.load(shift + channel)[None, :] if BACKWARD else None
+    total = tl.zeros((PIXELS, BLOCK), tl.float32)
+    total_product = tl.zeros((PIXELS, BLOCK), tl.float32)
+    for tile in tl.range(0, tiles, num_stages=3):
+        pixel = (tile * tl.num_programs(0) + tl.program_id(0)) * PIXELS + tl.arange(0, PIXELS)
+        there = (pixel < pixels)[:, None]
+        values = tl.load(maps + pixel[:, None] * to_pixel + channel[None, :], mask=there, other=0.0).to(tl.float32)
+        if ADDS or BACKWARD:
+            beside = pixel[:, None] * other_to_pixel + channel[None, :]
+            given = tl.load(other + beside, mask=there, other=0.0).to(tl.float32)
+        if ADDS:
+            written = (values + given).to(out.dtype.element_ty)
+            tl.store(out + pixel[:, None] * CHANNELS + channel[None, :], written, mask=there)
+            values = written.to(tl.float32)
+        if BACKWARD:
+            values = tl.where(given * by + plus > 0, values, SLOPE * values)
+        total += values
+        total_product += values * (given if BACKWARD else values)
+    mine = sums + tl.program_id(0) * (2 * CHANNELS) + channel
+    tl.store(mine, tl.sum(total, 0))
+    tl.store(mine + CHANNELS, tl.sum(total_product, 0))
+
+
+@triton.jit
+def write_gradient(
+    gradient,
+    maps,
+    add,
+    scale,
+    shift,
+    by_gradient,
+    by_maps,
+    constant,
+    out,
+    pixels,
+    to_pixel,
+    maps_to_pixel,
+    add_to_pixel,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PIXELS: tl.constexpr,
+    ADDS: tl.constexpr,
+    SLOPE: tl.constexpr,
+):
+    """The gradient of the maps that a normalization was given, of that of the activation after it, plus `add`.
+
+    It is `by_gradient` times the gradient between these two, plus `by_maps` times the maps, plus `constant`.
+    """
+    channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    there = (pixel < pixels)[:, None]
+    values = tl.load(gradient + pixel[:, None] * to_pixel + channel[None, :], mask=there, other=0.0).to(tl.float32)
+    given = tl.load(maps + pixel[:, None] * maps_to_pixel + channel[None, :], mask=there, other=0.0).to(tl.float32)
+    rises = given * tl.load(scale + channel)[None, :] + tl.load(shift + channel)[None, :] > 0
+    values = tl.where(rises, values, SLOPE * values) * tl.load(by_gradient + channel)[None, :]
+    values += given * tl.load(by_maps + channel)[None, :] + tl.load(constant + channel)[None, :]
+    if ADDS:
+        beside = pixel[:, None] * add_to_pixel + channel[None, :]
+        values += tl.load(add + beside, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + pixel[:, None] * CHANNELS + channel[None, :], values.to(out.dtype.element_ty), mask=there)

@@ -12,34 +12,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..machine.distributed import sum_over_ranks, world_size
+from . import passes
 from .operators import channels_last, convolve, convolve_pictures, picture_weight_sums, weight_sums
-from .shared_norm import SharedBatchNorm, remember
+from .passes import Statistics, apply
 
-HALVES = (torch.bfloat16, torch.float16)
 CHANNELS = (16, 32)  # with more, the library is as fast
-NORMS = (nn.BatchNorm2d, SharedBatchNorm)
 MOST_JOINED = 64  # channels; with more, the products by zero cost more than a second pass over the maps
 
 
 def fits(layer: nn.Conv2d, maps: Tensor, *norms: nn.Module) -> bool:
     """Whether `activated_convolution` and `convolution` can take these layers and maps, and are faster."""
     return (
-        _can_be_compiled(maps)
-        and maps.dtype in HALVES
+        passes.fits(maps, *norms)
+        and _is_countable(maps)
         and _is_simple(layer)
         and layer.bias is None
         and layer.in_channels in CHANNELS
         and layer.out_channels in CHANNELS
         and maps.shape[3] in (8, 16, 32, 64)
-        and all(type(norm) in NORMS and norm.training and norm.affine for norm in norms)
     )
 
 
 def fits_first(layer: nn.Conv2d, pictures: Tensor) -> bool:
     """The same for `first_convolution`."""
     return (
-        _can_be_compiled(pictures)
+        passes.can_be_compiled(pictures)
+        and _is_countable(pictures)
         and torch.is_autocast_enabled("cuda")
         and _is_simple(layer)
         and layer.bias is not None
@@ -51,13 +49,11 @@ def fits_first(layer: nn.Conv2d, pictures: Tensor) -> bool:
 
 def fits_joining(layer: nn.Conv2d, maps: Tensor) -> bool:
     """The same for `joint_convolution`."""
-    return _can_be_compiled(maps) and maps.dtype in HALVES and layer.in_channels <= MOST_JOINED
+    return passes.fits(maps) and layer.in_channels <= MOST_JOINED
 
 
-def _can_be_compiled(maps: Tensor) -> bool:
-    # What surrounds the kernels is fast when it is compiled, and slower than the plain modules when it is not.
-    small = maps.numel() // maps.shape[1] * max(CHANNELS) < 2**31  # the kernels count in 32 bits
-    return torch.compiler.is_compiling() and maps.is_cuda and torch.version.hip is None and small
+def _is_countable(maps: Tensor) -> bool:
+    return maps.numel() // maps.shape[1] * max(CHANNELS) < 2**31  # the kernels count in 32 bits
 
 
 def _is_simple(layer: nn.Conv2d) -> bool:
@@ -68,12 +64,12 @@ def _is_simple(layer: nn.Conv2d) -> bool:
 def first_convolution(layer: nn.Conv2d, pictures: Tensor) -> Tensor:
     """What `layer` makes of `pictures`, in the precision of autocast."""
     dtype = torch.get_autocast_dtype("cuda")
-    return cast(Tensor, _apply(_FirstConvolution, pictures, layer.weight, layer.bias, dtype))
+    return cast(Tensor, apply(_FirstConvolution, pictures, layer.weight, layer.bias, dtype))
 
 
 def convolution(layer: nn.Conv2d, maps: Tensor) -> tuple[Tensor, Tensor]:
-    """What `layer` makes of `maps`, and its sums: those of each channel, and of its squares, (2, channels)."""
-    return cast(tuple[Tensor, Tensor], _apply(_Convolution, maps, layer.weight))
+    """What `layer` makes of `maps`, and its sums in parts: of each channel, and of its squares, (n, 2, channels)."""
+    return cast(tuple[Tensor, Tensor], apply(_Convolution, maps, layer.weight))
 
 
 def activated_convolution(
@@ -89,18 +85,8 @@ def activated_convolution(
 
     All sums that are taken and returned are over the maps of this process.
     """
-    if sums is None:
-        values = maps.detach().float()
-        sums = torch.stack([values.sum((0, 2, 3)), values.square().sum((0, 2, 3))])
-    count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
-    if shared:
-        sums, count = sum_over_ranks(sums), world_size() * count
-    mean = sums[0] / count
-    variance = (sums[1] / count - mean.square()).clamp(min=0)
-    if norm.track_running_stats:
-        remember(norm, mean, variance * (count / max(count - 1, 1)))
-    inverse = (variance + norm.eps).rsqrt()
-    out = _apply(_ActivatedConvolution, maps, mean, inverse, norm.weight, norm.bias, layer.weight, add, slope, shared)
+    found = Statistics.of(norm, maps, sums)
+    out = apply(_ActivatedConvolution, maps, *found, norm.weight, norm.bias, layer.weight, add, slope)
     return cast(tuple[Tensor, Tensor], out)
 
 
@@ -110,10 +96,6 @@ def joint_convolution(layer: nn.Conv2d, pointwise: nn.Conv2d, maps: Tensor) -> t
     both = F.conv2d(maps, weight, stride=layer.stride, padding=layer.padding)
     first, second = torch.split(both, [layer.out_channels, pointwise.out_channels], 1)
     return first, second
-
-
-def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
-    return function.apply(*inputs)  # type: ignore[no-untyped-call]
 
 
 class _FirstConvolution(torch.autograd.Function):
@@ -137,9 +119,8 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, maps: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(maps, weight)
         out, parts = convolve(maps, weight)
-        sums = parts.sum(0)
-        ctx.mark_non_differentiable(sums)
-        return out, sums
+        ctx.mark_non_differentiable(parts)
+        return out, parts
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -149,52 +130,37 @@ class _Convolution(torch.autograd.Function):
 
 
 class _ActivatedConvolution(torch.autograd.Function):
-    """The statistics come as numbers: what they add to the gradient of `maps` is in `backward`."""
-
     @staticmethod
     def forward(
         ctx: Any,
         maps: Tensor,
         mean: Tensor,
         inverse: Tensor,
+        shared: bool,
         scale: Tensor,
         shift: Tensor,
         weight: Tensor,
         add: Tensor | None,
         slope: float,
-        shared: bool,
     ) -> tuple[Tensor, Tensor]:
-        normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
-        activated = F.leaky_relu(normalized * _by_channel(scale) + _by_channel(shift), slope).to(maps.dtype)
-        ctx.save_for_backward(maps, activated, weight, mean, inverse, scale, shift)
+        line = Statistics(mean, inverse, shared).line(scale, shift)
+        activated = passes.activate(maps, *line, slope)
+        ctx.save_for_backward(maps, activated, weight, mean, inverse, scale, *line)
         ctx.adds, ctx.slope, ctx.shared = add is not None, slope, shared
         out, parts = convolve(activated, weight, add)
-        sums = parts.sum(0)
-        ctx.mark_non_differentiable(sums)
-        return out, sums
+        ctx.mark_non_differentiable(parts)
+        return out, parts
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        maps, activated, weight, mean, inverse, scale, shift = ctx.saved_tensors
-        gradient, factor = gradients[0], scale * inverse
-        scale_and_shift = torch.stack([factor, shift - mean * factor])
-        inner, parts = convolve(gradient, weight, None, maps, scale_and_shift, transposed=True, slope=ctx.slope)
-        by_shift, product = parts.sum(0)
-        by_scale = (product - mean * by_shift) * inverse
-        # What the statistics add depends on the rows that they were taken over, whoever has them.
-        through, count = torch.stack([by_shift, by_scale]), maps.numel() // maps.shape[1]
-        if ctx.shared:
-            through, count = sum_over_ranks(through), world_size() * count
-        by_mean, by_deviation = through / count
-        normalized = (maps.float() - _by_channel(mean)) * _by_channel(inverse)
-        centered = inner.float() - _by_channel(by_mean) - normalized * _by_channel(by_deviation)
-        by_maps = (centered * _by_channel(factor)).to(maps.dtype)
+        maps, activated, weight, mean, inverse, scale, *line = ctx.saved_tensors
+        gradient = gradients[0]
+        inner, parts = convolve(gradient, weight, None, maps, *line, transposed=True, slope=ctx.slope)
+        by_scale, by_shift, made_of = Statistics(mean, inverse, ctx.shared).gradients(maps, scale, parts)
+        by_inner, by_given, constant = (passes.by_channel(values) for values in made_of)
+        by_maps = (inner.float() * by_inner + maps.float() * by_given + constant).to(maps.dtype)
         by_add = gradient if ctx.adds else None
-        return by_maps, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None, None
-
-
-def _by_channel(values: Tensor) -> Tensor:
-    return values[:, None, None]
+        return by_maps, None, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None
 
 
 def _weight_gradient(maps: Tensor, gradient: Tensor) -> Tensor:

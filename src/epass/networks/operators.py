@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 PARTS = 264  # of a sum over all pixels: two for each multiprocessor of the card that this was measured on
+LEAST_CHANNELS = 16  # that `channel_sums` and the like take, or a multiple of it
 
 
 def channels_last(maps: Tensor) -> Tensor:
@@ -19,15 +20,16 @@ def convolve(
     weight: Tensor,
     add: Tensor | None = None,
     before: Tensor | None = None,
-    scale_and_shift: Tensor | None = None,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
     *,
     transposed: bool = False,
     slope: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """A convolution, or if `transposed` the gradient of its input, plus `add`; and its sums in parts, (n, 2, channels).
 
-    With `before` and `scale_and_shift`, by which a normalization made the input of an activation with `slope` of it, it
-    is the gradient of that input, and the second sums are those of its products with `before`.
+    With `before`, of which a normalization by `scale` and `shift` made the input of an activation with `slope`, it is
+    the gradient of that input, and the second sums are those of its products with `before`.
     """
     from . import kernels
 
@@ -46,7 +48,8 @@ def convolve(
         out,
         maps if add is None else channels_last(add),
         maps if before is None else channels_last(before),
-        maps if scale_and_shift is None else scale_and_shift,
+        maps if scale is None else scale,
+        maps if shift is None else shift,
         sums,
         images,
         start,
@@ -172,11 +175,148 @@ def _empty_picture_weight_sums(pictures: Tensor, gradient: Tensor) -> Tensor:
     return pictures.new_empty(2 * PARTS, 32, gradient.shape[1], dtype=torch.float32)
 
 
+@torch.library.custom_op("epass::channel_sums", mutates_args=())
+def channel_sums(maps: Tensor) -> Tensor:
+    """The sums of each channel, and of its squares, in parts, (n, 2, channels)."""
+    return _sum_channels(maps)
+
+
+@torch.library.custom_op("epass::add_and_sum", mutates_args=())
+def add_and_sum(maps: Tensor, add: Tensor) -> tuple[Tensor, Tensor]:
+    """Both added, and the sums of the result."""
+    out = _empty_like(maps)
+    return out, _sum_channels(maps, add, out=out)
+
+
+@torch.library.custom_op("epass::gradient_sums", mutates_args=())
+def gradient_sums(gradient: Tensor, maps: Tensor, scale: Tensor, shift: Tensor, slope: float) -> Tensor:
+    """The sums of a gradient, and those of its products with `maps`, in parts, (n, 2, channels).
+
+    It is that of what a normalization made of `maps` by `scale` and `shift`; `gradient` is that of an activation of
+    this, with `slope`.
+    """
+    return _sum_channels(gradient, maps, scale, shift, slope=slope)
+
+
+def _sum_channels(
+    maps: Tensor,
+    other: Tensor | None = None,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+    slope: float = 1.0,
+) -> Tensor:
+    from . import kernels
+
+    channels, block, tile = _tile(maps)
+    pixels = maps.numel() // channels
+    sums = _empty_channel_sums(maps)
+    maps = _by_pixel(maps)
+    other = maps if other is None else _by_pixel(other)
+    kernels.sum_channels[(len(sums), channels // block)](
+        maps,
+        other,
+        maps if scale is None else scale,
+        maps if shift is None else shift,
+        maps if out is None else out,
+        sums,
+        pixels,
+        maps.stride(3),
+        other.stride(3),
+        -(-pixels // (tile * len(sums))),
+        CHANNELS=channels,
+        BLOCK=block,
+        PIXELS=tile,
+        ADDS=out is not None,
+        BACKWARD=scale is not None,
+        SLOPE=slope,
+        num_warps=4,
+    )
+    return sums
+
+
+def _tile(maps: Tensor) -> tuple[int, int, int]:
+    """Channels, how many of these a program sees, a power of two that divides them, and how many pixels at a time."""
+    channels = maps.shape[1]
+    block = min(128, channels & -channels)
+    return channels, block, 4096 // block
+
+
+@torch.library.custom_op("epass::normalized_gradient", mutates_args=())
+def normalized_gradient(
+    gradient: Tensor,
+    maps: Tensor,
+    add: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    by_gradient: Tensor,
+    by_maps: Tensor,
+    constant: Tensor,
+    slope: float,
+) -> Tensor:
+    """The gradient of `maps`, plus `add`.
+
+    A normalization by `scale` and `shift` made something of them; `gradient` is that of an activation of this, with
+    `slope`. Wanted is `by_gradient` times that of what it made, plus `by_maps` times the maps, plus `constant`.
+    """
+    from . import kernels
+
+    channels, block, tile = _tile(maps)
+    pixels = maps.numel() // channels
+    out = _empty_like(maps)
+    gradient, maps = _by_pixel(gradient), _by_pixel(maps)
+    other = maps if add is None else _by_pixel(add)
+    kernels.write_gradient[(-(-pixels // tile), channels // block)](
+        gradient,
+        maps,
+        other,
+        scale,
+        shift,
+        by_gradient,
+        by_maps,
+        constant,
+        out,
+        pixels,
+        gradient.stride(3),
+        maps.stride(3),
+        other.stride(3),
+        CHANNELS=channels,
+        BLOCK=block,
+        PIXELS=tile,
+        ADDS=add is not None,
+        SLOPE=slope,
+        num_warps=8,
+    )
+    return out
+
+
+def _by_pixel(maps: Tensor) -> Tensor:
+    """The order in memory that `sum_channels` takes: there may be other channels between the pixels."""
+    _, channels, height, width = maps.shape
+    step = maps.stride(3)
+    ordered = maps.stride() == (height * width * step, 1, width * step, step) and step >= channels
+    return maps if ordered else channels_last(maps)
+
+
+def _empty_channel_sums(maps: Tensor) -> Tensor:
+    channels, block, _ = _tile(maps)
+    return maps.new_empty(PARTS // min(2, channels // block), 2, channels, dtype=torch.float32)
+
+
+def _empty_like(maps: Tensor) -> Tensor:
+    return torch.empty_like(maps, memory_format=torch.channels_last)
+
+
 convolve.register_fake(
-    lambda maps, weight, add=None, before=None, scale_and_shift=None, *, transposed=False, slope=1.0: _empty(
+    lambda maps, weight, add=None, before=None, scale=None, shift=None, *, transposed=False, slope=1.0: _empty(
         maps, weight, add is None and before is None, transposed
     )
 )
 weight_sums.register_fake(_empty_weight_sums)
 convolve_pictures.register_fake(_empty_pictures)
 picture_weight_sums.register_fake(_empty_picture_weight_sums)
+channel_sums.register_fake(_empty_channel_sums)
+add_and_sum.register_fake(lambda maps, add: (_empty_like(maps), _empty_channel_sums(maps)))
+gradient_sums.register_fake(lambda gradient, *others: _empty_channel_sums(gradient))
+normalized_gradient.register_fake(lambda gradient, maps, *others: _empty_like(maps))

@@ -13,7 +13,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..errors import InputError
-from . import narrow
+from . import narrow, passes
 
 _SLOPE = 0.1
 
@@ -100,12 +100,19 @@ class _Unit(nn.Module):
         return branch
 
     def can_be_faster(self, x: Tensor) -> bool:
-        return narrow.fits(self.conv1, x, self.norm1, self.norm2)
+        return passes.fits(x, self.norm1, self.norm2)
 
-    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
         """The same as `forward`. It takes the sums over x if these are known, and returns those over the result."""
-        branch, sums = narrow.activated_convolution(self.norm1, _SLOPE, self.conv1, x, sums)
-        return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=x)
+        if narrow.fits(self.conv1, x, self.norm1, self.norm2):
+            branch, sums = narrow.activated_convolution(self.norm1, _SLOPE, self.conv1, x, sums)
+            return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=x)
+        activated, x = passes.activated_beside(self.norm1, _SLOPE, x, sums)
+        return self.finish(self.conv1(activated), x)
+
+    def finish(self, branch: Tensor, shortcut: Tensor) -> tuple[Tensor, Tensor]:
+        """What is left after the first convolution."""
+        return passes.added(self.conv2(passes.activated(self.norm2, _SLOPE, branch, None)), shortcut)
 
 
 class _FirstUnit(_Unit):
@@ -120,10 +127,12 @@ class _FirstUnit(_Unit):
         shortcut: Tensor = self.shortcut(activated)
         return shortcut + self.residual(activated)
 
-    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        activated = self.activation(self.norm1(x))
-        branch, sums = narrow.convolution(self.conv1, activated)
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+        activated = passes.activated(self.norm1, _SLOPE, x, sums)
         shortcut: Tensor = self.shortcut(activated)
+        if not narrow.fits(self.conv1, activated, self.norm2):
+            return self.finish(self.conv1(activated), shortcut)
+        branch, sums = narrow.convolution(self.conv1, activated)
         return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=shortcut)
 
 
@@ -146,12 +155,13 @@ class _TransitionUnit(_Unit):
         shortcut: Tensor = self.shortcut(x)
         return shortcut + self.residual(self.activation(self.norm1(x)) if self.activated else x)
 
-    def can_be_faster(self, x: Tensor) -> bool:
-        return not self.activated and narrow.fits_joining(self.conv1, x)
-
-    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        branch, shortcut = narrow.joint_convolution(self.conv1, self.shortcut, x)
-        return shortcut + self.conv2(self.activation(self.norm2(branch))), None
+    def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.activated:
+            activated, x = passes.activated_beside(self.norm1, _SLOPE, x, sums)
+            return self.finish(self.conv1(activated), self.shortcut(x))
+        if narrow.fits_joining(self.conv1, x):
+            return self.finish(*narrow.joint_convolution(self.conv1, self.shortcut, x))
+        return self.finish(self.conv1(x), self.shortcut(x))
 
 
 def _norm(channels: int, eps: float = 1e-5) -> nn.BatchNorm2d:

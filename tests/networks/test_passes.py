@@ -1,0 +1,170 @@
+"""Sums over pixels against loops, and normalization and residual sums against the plain modules.
+
+Without a GPU Triton's interpreter runs the kernels (`conftest.py`), in float32. Whole units are in `test_narrow.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from epass.networks import operators, passes
+from epass.networks.shared_norm import SharedBatchNorm
+
+pytest.importorskip("triton")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytestmark = [pytest.mark.gpu] if DEVICE.type == "cuda" else []
+DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
+CLOSE = 1e-2 if DEVICE.type == "cuda" else 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(operators, "PARTS", 2)
+
+
+def maps(images: int, channels: int, size: int = 4, seed: int = 0) -> Tensor:
+    values = torch.randn(images, size, size, channels, generator=torch.Generator().manual_seed(seed))
+    return values.to(DEVICE, DTYPE).permute(0, 3, 1, 2)
+
+
+def slow_sums(values: Tensor, others: Tensor) -> Tensor:
+    """Of every channel, and of its products, pixel by pixel."""
+    found = torch.zeros(2, values.shape[1], dtype=torch.float64)
+    pixels, partners = (each.permute(0, 2, 3, 1).flatten(0, 2).double().cpu() for each in (values, others))
+    for pixel, partner in zip(pixels, partners, strict=True):
+        found += torch.stack([pixel, pixel * partner])
+    return found
+
+
+def close(ours: Tensor, exact: Tensor) -> None:
+    assert ours.shape == exact.shape
+    assert (ours.detach().double().cpu() - exact.detach().double().cpu()).norm() < CLOSE * exact.double().norm()
+
+
+@pytest.mark.parametrize(("images", "channels"), [(3, 16), (40, 48), (21, 64), (2, 256), (1, 160)])
+def test_sums_of_channels(images: int, channels: int) -> None:
+    x = maps(images, channels)
+    close(operators.channel_sums(x).sum(0), slow_sums(x, x))
+
+
+@pytest.mark.parametrize(("images", "channels"), [(3, 16), (40, 48), (2, 256)])
+def test_maps_that_are_added_and_their_sums(images: int, channels: int) -> None:
+    x, y = maps(images, channels), maps(images, channels, seed=1)
+    out, parts = operators.add_and_sum(x, y)
+    close(out, x.double() + y.double())
+    close(parts.sum(0), slow_sums(out, out))  # of what was written, after rounding
+
+
+@pytest.mark.parametrize(("images", "channels"), [(3, 16), (40, 48), (2, 256)])
+def test_sums_of_a_gradient(images: int, channels: int) -> None:
+    gradient, x = maps(images, channels), maps(images, channels, seed=1)
+    line = torch.stack([torch.linspace(-2, 2, channels), torch.linspace(1, -1, channels)])
+    exact = gradient.double().cpu()
+    for channel in range(channels):
+        off = x[:, channel].double().cpu() * line[0, channel] + line[1, channel] <= 0
+        exact[:, channel][off] *= 0.1
+    close(operators.gradient_sums(gradient, x, *line.to(DEVICE), 0.1).sum(0), slow_sums(exact, x.cpu()))
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize(("images", "channels"), [(3, 16), (40, 48), (2, 256)])
+def test_the_gradient_of_what_was_normalized(images: int, channels: int, adds: bool) -> None:
+    gradient, x, more = (maps(images, channels, seed=seed) for seed in range(3))
+    scale, shift, *rest = (torch.linspace(-2, 2, channels) + number for number in range(5))
+    exact = gradient.double().cpu()
+    for channel, (by_gradient, by_maps, constant) in enumerate(zip(*rest, strict=True)):
+        given = x[:, channel].double().cpu()
+        off = given * scale[channel] + shift[channel] <= 0
+        exact[:, channel][off] *= 0.1
+        exact[:, channel] = exact[:, channel] * by_gradient + given * by_maps + constant
+    exact += more.double().cpu() * adds
+    lines = (line.to(DEVICE) for line in (scale, shift, *rest))
+    close(operators.normalized_gradient(gradient, x, more if adds else None, *lines, 0.1), exact)
+
+
+def test_maps_between_which_others_lie() -> None:
+    """The two halves of what one convolution made, and an order that has to be changed first."""
+    both = maps(5, 48)
+    first, second = both.split([16, 32], 1)
+    close(operators.channel_sums(first).sum(0), slow_sums(first, first))
+    close(operators.channel_sums(second).sum(0), slow_sums(second, second))
+    out, parts = operators.add_and_sum(second, maps(5, 32, seed=2).contiguous())
+    close(out, second.double() + maps(5, 32, seed=2).double())
+    close(parts.sum(0), slow_sums(out, out))
+    line = torch.ones(2, 32, device=DEVICE)
+    close(operators.gradient_sums(maps(5, 32), second, *line, 1.0).sum(0), slow_sums(maps(5, 32), second))
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.0])
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("knows_the_sums", [True, False])
+def test_normalization_and_activation_with_gradients(slope: float, beside: bool, knows_the_sums: bool) -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(48, eps=1e-3, momentum=0.3).to(DEVICE)
+    nn.init.normal_(norm.weight, 1, 0.5)
+    nn.init.normal_(norm.bias, 0, 0.5)
+    exact = copy.deepcopy(norm).double()
+    x = (3 * maps(21, 48) + 5).detach().requires_grad_()
+    y = x.detach().double().requires_grad_()
+    sums = operators.channel_sums(x.detach()) if knows_the_sums else None
+    truth, gradient = F.leaky_relu(exact(y), slope), maps(21, 48, seed=1)
+    if beside:
+        out, same = passes.activated_beside(norm, slope, x, sums)
+        assert torch.equal(same, x)
+        torch.autograd.backward([out, same], [gradient, 2 * gradient])
+        torch.autograd.backward([truth, y], [gradient.double(), 2 * gradient.double()])
+    else:
+        out = passes.activated(norm, slope, x, sums)
+        out.backward(gradient)
+        truth.backward(gradient.double())
+    close(out, truth)
+    for ours, theirs in ((x, y), (norm.weight, exact.weight), (norm.bias, exact.bias)):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        close(ours.grad, theirs.grad)
+    for ours, theirs in zip(norm.buffers(), exact.buffers(), strict=True):
+        torch.testing.assert_close(ours.double(), theirs.double(), rtol=CLOSE, atol=CLOSE)
+
+
+def test_both_summands_get_the_gradient() -> None:
+    branch, shortcut = maps(3, 16).requires_grad_(), maps(3, 16, seed=1).requires_grad_()
+    out, sums = passes.added(branch, shortcut)
+    assert not sums.requires_grad
+    out.backward(maps(3, 16, seed=2))
+    for summand in (branch, shortcut):
+        assert summand.grad is not None
+        assert torch.equal(summand.grad, maps(3, 16, seed=2))
+
+
+def pretended(channels: int = 32, **changes: Any) -> Any:
+    shape = torch.Size((8, channels, 4, 4))
+    facts = {"is_cuda": True, "dtype": torch.bfloat16, "shape": shape, "numel": shape.numel}
+    return SimpleNamespace(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("what", "fits"),
+    [
+        ((pretended(), nn.BatchNorm2d(32), SharedBatchNorm(32)), True),
+        ((pretended(640), nn.BatchNorm2d(640)), True),
+        ((pretended(is_cuda=False), nn.BatchNorm2d(32)), False),
+        ((pretended(dtype=torch.float32), nn.BatchNorm2d(32)), False),
+        ((pretended(24), nn.BatchNorm2d(24)), False),
+        ((pretended(numel=lambda: 2**30), nn.BatchNorm2d(32)), False),
+        ((pretended(), nn.BatchNorm2d(32), nn.BatchNorm2d(32).eval()), False),
+        ((pretended(), nn.BatchNorm2d(32, affine=False)), False),
+        ((pretended(), nn.SyncBatchNorm(32)), False),
+    ],
+)
+def test_what_they_take(what: tuple[Any, ...], fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not passes.fits(*what)  # nothing is being compiled
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert passes.fits(*what) == fits
