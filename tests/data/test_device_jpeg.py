@@ -24,7 +24,7 @@ from epass.data.read import jpeg_header
 from epass.data.read.decode import decode
 from epass.data.read.jpeg_header import Frame, read_encoded, read_frame
 from epass.data.stream import decoder, device_jpeg
-from epass.data.stream.device_jpeg import DeviceDecoder, Span, find_decoder, scale
+from epass.data.stream.device_jpeg import DeviceDecoder, Span, filter_weights, find_decoder, scale
 from epass.data.stream.disk import Files, Workers
 from epass.errors import InputError
 from epass.features.store import key_of
@@ -215,13 +215,13 @@ def test_squares_are_those_of_pillow_but_for_rounding(tmp_path: Path, shape: tup
 def test_scaling_is_that_of_pillow(start: int) -> None:
     """Also where there is something beside the square: Pillow looks at it."""
     random = np.random.default_rng(0)
-    for side in (7, 8, 15, 16, 17, 32, 33, 64, 99):
+    for side in (7, 8, 15, 17, 32, 33, 64, 99):
         pixels = random.integers(0, 256, (side, side + 2 * start, 3), dtype=np.uint8)
         box = (start, 0, start + side, side)
         expected = np.array(Image.fromarray(pixels).resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box))
         rows, columns = (Span.around(*place, SIZE) for place in ((0, side, side), (start, side, side + 2 * start)))
         seen = torch.from_numpy(pixels.transpose(2, 0, 1).copy())[None, :, :, start - columns.start :]
-        found = scale(seen[..., : columns.length], rows, columns, SIZE)[0]
+        found = scale(seen[..., : columns.length], *(filter_weights(span, SIZE, CPU) for span in (rows, columns)))[0]
         away = (found.int() - torch.from_numpy(expected.transpose(2, 0, 1).copy()).int()).abs()
         assert away.max() <= 1
         assert away.float().mean() < (0.12 if side == 17 else 0.01)  # 17 to 16 is full of halves
