@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from io import BytesIO
 from pathlib import Path
@@ -47,11 +48,12 @@ def read_encoded(path: Path) -> Encoded | None:
     from PIL import Image
 
     try:
-        facts = path.stat()
-        if not S_ISREG(facts.st_mode) or not TAIL // 64 < facts.st_size <= LARGEST_BYTES:
+        facts = os.stat(path)
+        if not S_ISREG(facts.st_mode) or facts.st_size > LARGEST_BYTES:  # a pipe would be waited for
             return None
-        data = np.fromfile(path, np.uint8)
-        frame = read_frame(data.data)
+        data = np.empty(facts.st_size, np.uint8)
+        with open(path, "rb", buffering=0) as file:  # one call of the system, during which other threads run
+            frame = read_frame(data.data) if file.readinto(data.data) == len(data) else None
         if frame is None:
             return None
         turn = ("", False, False)
