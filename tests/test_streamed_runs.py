@@ -309,8 +309,13 @@ def test_the_command_line_says_who_decodes(photos: Path, tmp_path: Path, monkeyp
         event.sentence for event in train(**settings, settings=["data.decoder=device"]) if isinstance(event, Notice)
     ]
     assert any("JPEG files are decoded on the GPU" in sentence for sentence in said)
-    said = [event.sentence for event in train(resume=True, out="run", device="cpu") if isinstance(event, Notice)]
-    assert any("JPEG files are decoded on the GPU" in sentence for sentence in said)
+    for begun, told in (("cpu", False), ("device", True)):  # as the run was begun
+        list(train(**settings | {"out": begun}))
+        environment = Path(begun, "environment.json")
+        environment.write_text(json.dumps(json.loads(environment.read_text()) | {"decoder": begun}))
+        events = list(train(resume=True, out=begun, device="cpu"))
+        said = [event.sentence for event in events if isinstance(event, Notice)]
+        assert any("JPEG files are decoded on the GPU" in sentence for sentence in said) == told
 
 
 # On a GPU

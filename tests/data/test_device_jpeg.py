@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -121,6 +122,16 @@ def test_a_thumbnail_is_no_second_scan() -> None:
     assert read_frame(memoryview(data[:2] + segment + data[2:])) == Frame(37, 21, True)
 
 
+def with_adobe(transform: int) -> bytes:
+    """A file that says what its colors are, as Adobe's programs do."""
+    data = encoded(photo(40, 30))
+    return data[:2] + b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0" + bytes([transform]) + data[2:]
+
+
+def test_the_usual_colors_may_be_said() -> None:
+    assert read_frame(memoryview(with_adobe(1))) == Frame(40, 30, False)
+
+
 def patched(marker: bytes, place: int, value: bytes) -> bytes:
     """A file with other bytes behind its marker."""
     data = bytearray(encoded(photo(40, 30)))
@@ -134,6 +145,7 @@ OTHERS = {
     "progressive": encoded(photo(40, 30), progressive=True),
     "ink": encoded(photo(40, 30).convert("CMYK")),
     "no brightness": encoded(photo(40, 30), keep_rgb=True),
+    "said to be red, green and blue": with_adobe(0),
     "cut off": encoded(photo(40, 30))[:-30],
     "longer": encoded(photo(40, 30)) + 5000 * b"\0",
     "several scans": encoded(photo(40, 30))[:-2] + b"\xff\xda" + encoded(photo(40, 30))[-40:],
@@ -328,6 +340,23 @@ def test_closing_ends_all_threads(mixed: list[Path]) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("read")]
     assert torch.equal(images.take(torch.arange(3)), before)
     images.workers.close()
+
+
+def test_closing_waits_for_the_device(mixed: list[Path]) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow(StandIn):
+        def __call__(self, images: list[Tensor]) -> list[Tensor]:
+            begun.set()
+            time.sleep(0.2)
+            ended.set()
+            return super().__call__(images)
+
+    images = on_device(mixed, Slow())
+    images.begin(torch.arange(7))
+    assert begun.wait(60)
+    images.workers.close()
+    assert ended.is_set()
 
 
 def test_a_feed_gives_the_same_batches_again(mixed: list[Path]) -> None:

@@ -197,7 +197,7 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
 def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None) -> Generator[Event, None, Experiment]:
     """The objects of a run, or of the one that `began`."""
     from ..data import decide, open_dataset
-    from ..engine.begun import check_decoder, recorded_decoder
+    from ..engine.begun import recorded_decoder
     from ..engine.build import build, reading_settings, split_for
     from ..engine.run import continued, refuse_leaks, split_record
     from ..machine.device import choose_device
@@ -217,7 +217,6 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         elif began is None:
             split = split_for(recipe, dataset)
         else:
-            check_decoder(began, dataset)
             dataset, split, change = continued(recipe, began, record, dataset)
             yield from [Notice(change)] if change else []
         if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
