@@ -64,7 +64,7 @@ def from_files(paths: list[Path], extractor: Extractor, size: int, device: torch
 def time_files(
     count: int, rounds: int, extractor: Extractor, size: int, device: torch.device, bare: float
 ) -> dict[str, Any]:
-    """The rates of either decoder, in turns; the first turn of each, which starts its workers, is left out."""
+    """The rates of either decoder, in turns, each with the start of its workers; a short first one warms up."""
     decoders: list[Decoder] = ["cpu", "device"] if isinstance(find_decoder(device), DeviceDecoder) else ["cpu"]
     rates: dict[str, list[float]] = {decoder: [] for decoder in decoders}
     with TemporaryDirectory(prefix="epass-embedding-") as home:
