@@ -5,9 +5,13 @@ The images are noise, which costs a network as much as photos do. Then, in turns
     bare        views a second that the network takes, from tensors that are ready
     embedded    views a second through `epass embed` without a cache: keys, views, network, half precision
 
-for the plain view, in float32, and for weak and strong views, in what is quickest here.
+for the plain view, in float32, and for weak and strong views, in what is quickest here. With `--files`, also
+
+    files       photos a second, plain view, streamed from so many JPEG files of 500 x 375 pixels that are made first:
+                decoded by the CPU and, where there is a GPU that decodes them, by that
 
     python benchmarks/embedding.py --out embedding.json
+    python benchmarks/embedding.py --files 4096 --rounds 2 --out embedding.json
 """
 
 from __future__ import annotations
@@ -20,14 +24,18 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from streaming import make_photos
 
-from epass.data import Images
+from epass.data import Images, StreamedImages
+from epass.data.stream.device_jpeg import Decoder, DeviceDecoder, find_decoder
+from epass.data.stream.disk import Files
 from epass.engine.timing import machine
 from epass.features import drained, embed, make_extractor
-from epass.features.embed import TOGETHER, prepared
+from epass.features.embed import TOGETHER, Extractor, prepared
 from epass.machine.device import choose_device, features_precision
 from epass.runs import environment
 
@@ -43,6 +51,38 @@ def bare(net: torch.nn.Module, batch: torch.Tensor, seconds: float) -> float:
     return views / (time.perf_counter() - began)
 
 
+def from_files(paths: list[Path], extractor: Extractor, size: int, device: torch.device, decoder: Decoder) -> float:
+    """Photos a second."""
+    images = StreamedImages.all_of(Files(paths, size, decoder), torch.zeros(len(paths), dtype=torch.int64))
+    began = time.perf_counter()
+    drained(embed(images, extractor, device))
+    spent = time.perf_counter() - began
+    images.workers.close()
+    return len(paths) / spent
+
+
+def time_files(
+    count: int, rounds: int, extractor: Extractor, size: int, device: torch.device, bare: float
+) -> dict[str, Any]:
+    """The rates of either decoder, in turns, each with the start of its workers; a short first one warms up."""
+    decoders: list[Decoder] = ["cpu", "device"] if isinstance(find_decoder(device), DeviceDecoder) else ["cpu"]
+    rates: dict[str, list[float]] = {decoder: [] for decoder in decoders}
+    with TemporaryDirectory(prefix="epass-embedding-") as home:
+        make_photos(Path(home), count, 1)
+        paths = sorted(Path(home).rglob("*.jpg"))
+        for turn in range(rounds + 1):
+            for decoder in decoders:
+                rate = from_files(paths if turn else paths[:512], extractor, size, device, decoder)
+                rates[decoder] += [rate] if turn else []
+    for decoder in decoders:
+        rate = median(rates[decoder])
+        print(
+            f"files     {rate:.0f} a second, decoded by the {decoder}: {rate / bare:.0%} of the bare network",
+            flush=True,
+        )
+    return rates
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", default="efficientnet-lite0")
@@ -50,6 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--files", type=int, default=0, help="how many JPEG files to make and embed (default 0)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
@@ -80,6 +121,9 @@ def main(arguments: list[str] | None = None) -> int:
             f"{kind}     {rate:.0f} a second by the bare network in {name}, {reached:.0f} embedded: {share:.0%}",
             flush=True,
         )
+        if kind == "plain" and options.files:
+            size = options.image_size
+            found["files"] = time_files(options.files, options.rounds, extractor, size, device, middle["bare"])
     if options.out is not None:
         options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0

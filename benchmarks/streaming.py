@@ -4,7 +4,9 @@ The images are JPEG files like those of ImageNet: 500 x 375 pixels, quality 90, 
 
     decode      how many of them all cores decode in a second, with nothing else to do
     resident    milliseconds of a step whose images lie on the device, decoded
-    streamed    the same step, whose images come from their files
+    streamed    the same step, whose images come from their files, decoded by the CPU
+    device      the same step, whose images come from their files, decoded by the GPU; before it, how many of them are
+                read, decoded, decoded and scaled, and all of it side by side in a second, with nothing else to do
     cached      the same step, whose images come from the cache on disk, decoded
 
     python benchmarks/streaming.py --out streaming.json
@@ -26,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from statistics import mean, median
@@ -37,6 +39,8 @@ import torch
 from PIL import Image
 
 from epass.data import open_dataset
+from epass.data.read.jpeg_header import read_encoded
+from epass.data.stream.device_jpeg import DeviceDecoder, find_decoder
 from epass.data.stream.disk import Files, StreamedImages, Workers, default_workers
 from epass.engine.build import Experiment, build, check_recipe
 from epass.engine.timing import machine, time_steps, whole_step
@@ -45,10 +49,10 @@ from epass.machine.device import choose_device
 from epass.recipe import Recipe
 from epass.runs import environment
 
-STAGES = ("decode", "resident", "streamed", "cached")
+STAGES = ("decode", "resident", "streamed", "device", "cached")
 WIDTH, HEIGHT, QUALITY = 500, 375, 90
 GRAIN = 18.0  # standard deviation of the noise: it makes the files as large as photos
-TARGET = 0.85  # of the rate of steps whose images lie on the device
+TOGETHER = 256  # files that a device is given at a time, alone
 
 
 def make_photos(folder: Path, images: int, classes: int) -> int:
@@ -92,6 +96,50 @@ def decode_rates(folder: Path, image_size: int, seconds: float) -> dict[str, flo
     return rates
 
 
+def device_rates(folder: Path, image_size: int, seconds: float, device: torch.device) -> dict[str, float]:
+    """Images a second: of files read, decoded by the device, decoded and scaled, and of all of it side by side."""
+    found = find_decoder(device)
+    if isinstance(found, str):
+        raise InputError(f"JPEG files cannot be decoded on this device ({found}).")
+    paths = sorted(folder.rglob("*.jpg"))
+    some = [read for path in paths[:TOGETHER] if (read := read_encoded(path)) is not None]
+    data = [torch.from_numpy(image.data) for image in some]
+    rows, labels = Files(paths, image_size), torch.zeros(len(paths), dtype=torch.int64, device=device)
+    rows.device = found
+    images = StreamedImages.all_of(rows, labels)
+
+    def decode() -> Iterator[int]:
+        while True:
+            found.decode(data)
+            yield len(data)
+
+    def scale() -> Iterator[int]:
+        while True:
+            with found.at_work():
+                found.squares(some, image_size)
+            yield len(some)
+
+    def all_of_it() -> Iterator[int]:
+        while True:
+            yield from map(len, images.chunks(TOGETHER))
+
+    def read() -> Iterator[int]:
+        with ThreadPoolExecutor(default_workers()) as pool:
+            while True:
+                yield len(list(pool.map(read_encoded, paths[:TOGETHER])))
+
+    rates = {}
+    for name, work in {"read": read, "decoded": decode, "scaled": scale, "all": all_of_it}.items():
+        with closing(work()) as turns:
+            next(turns)  # what happens only once is over
+            done, started, spent = 0, time.perf_counter(), 0.0
+            while spent < seconds:
+                done, spent = done + next(turns), time.perf_counter() - started
+            rates[name] = done / spent
+    images.workers.close()
+    return rates
+
+
 @contextmanager
 def cache_in(folder: str) -> Iterator[None]:
     """Let decoded images be kept in `folder`, or nowhere if it is "off"."""
@@ -112,8 +160,10 @@ def prepare(options: argparse.Namespace, folder: Path, stage: str) -> Experiment
         with cache_in(str(folder.parent / "cache")):
             open_dataset(str(folder), image_size=options.image_size)  # fills the cache
             return build(recipe.with_settings({"data.streaming": True}), choose_device(options.device))
+    how = {"streamed": {"streaming": True, "decoder": "cpu"}, "device": {"streaming": True, "decoder": "device"}}
+    settings = {f"data.{key}": value for key, value in how.get(stage, {}).items()}
     with cache_in("off"):
-        return build(recipe.with_settings({"data.streaming": stage == "streamed"}), choose_device(options.device))
+        return build(recipe.with_settings(settings), choose_device(options.device))
 
 
 def make_recipe(options: argparse.Namespace, folder: Path) -> Recipe:
@@ -150,10 +200,11 @@ def conclude(found: dict[str, Any]) -> str:
         return "Without the resident stage there is nothing to compare with."
     needed = 1000 * read / step_ms["resident"]
     sentences = []
-    for stage in ("streamed", "cached"):
+    names = {"streamed": "streamed images", "device": "images that the device decodes", "cached": "cached images"}
+    for stage, name in names.items():
         if stage in step_ms:
             share = step_ms["resident"] / step_ms[stage]
-            sentences.append(f"Steps with {stage} images reach {share:.0%} of the rate of resident ones.")
+            sentences.append(f"Steps with {name} reach {share:.0%} of the rate of resident ones.")
     if rates:
         best = max(rates.values())
         verdict = (
@@ -170,6 +221,14 @@ def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], te
         found["decoded_per_second"] = decode_rates(folder, options.image_size, options.decode_seconds)
         for workers, rate in found["decoded_per_second"].items():
             tell(f"decode      {rate:,.0f} images a second by {workers}")
+    if "device" in stages and (options.only or isinstance(find_decoder(choose_device(options.device)), DeviceDecoder)):
+        device = choose_device(options.device)
+        found["device_per_second"] = device_rates(folder, options.image_size, options.decode_seconds, device)
+        for work, rate in found["device_per_second"].items():
+            tell(f"device      {rate:,.0f} images a second: {work}")
+    elif "device" in stages:
+        stages.remove("device")
+        tell("device      left out: it decodes no JPEG files")
     seen = {stage: list[float]() for stage in stages if stage != "decode"}
     numbers = {stage: count() for stage in seen}
     works: dict[str, tuple[Callable[[int], object], Experiment]] = {}

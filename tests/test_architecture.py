@@ -72,7 +72,7 @@ LIBRARIES: dict[str, set[str]] = {
     "networks": {"torch", "safetensors", "timm", "transformers", "triton"},
     "methods": {"torch"},
     "augment": {"torch"},
-    "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow"},
+    "data": {"torch", "numpy", "PIL", "sklearn", "pyarrow", "torchvision"},
     "features": {"torch", "numpy", "PIL"},
     "training": {"torch", "safetensors"},
     "evaluation": {"torch", "numpy", "sklearn", "openTSNE"},
@@ -102,6 +102,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "mlflow",
     "onnxruntime",
     "starlette",
+    "torchvision",
     "uvicorn",
 }
 FACE_OF = {"sklearn": {"estimator"}}  # whose class is one of the library's, and which nobody imports

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +22,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from epass.app.events import Notice
+from epass.app.train import train
 from epass.checking import leaks
-from epass.data import Lookahead, StreamedImages
+from epass.data import Dataset, Lookahead, StreamedImages, decoder_of, open_dataset
+from epass.data.stream import decoder
+from epass.data.stream.device_jpeg import DeviceDecoder
 from epass.engine.build import Experiment, build
 from epass.engine.run import run, train_steps
 from epass.errors import InputError
@@ -215,12 +221,112 @@ def test_what_the_command_line_says_about_arrays(tmp_path: Path, monkeypatch: py
         build(make(Path("digits"), streaming=True), CPU)
 
 
+# On a device that decodes, for which Pillow stands in
+
+
+def pillow(images: list[Tensor]) -> list[Tensor]:
+    """Pixels that can be told from those of the CPU."""
+    decoded = (np.array(Image.open(BytesIO(image.numpy().tobytes())).convert("RGB")) for image in images)
+    return [torch.from_numpy(pixels.transpose(2, 0, 1) ^ 1) for pixels in decoded]
+
+
+@pytest.fixture
+def device_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "find_decoder", lambda _: DeviceDecoder(CPU, pillow))
+
+
+def stopped_after(steps: int) -> Callable[[], None]:
+    calls: list[None] = []
+
+    def stop() -> None:
+        calls.append(None)
+        if len(calls) > steps:
+            raise Stopped
+
+    return stop
+
+
+@pytest.mark.usefixtures("device_decoder")
+def test_a_run_decodes_in_one_way(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = make(photos, streaming=True, data_decoder="device")
+    for name in ("one", "two"):
+        list(run(recipe, tmp_path / name, device="cpu"))
+    with pytest.raises(Stopped):
+        list(run(recipe, tmp_path / "parts", device="cpu", stop=stopped_after(2)))
+    list(run(recipe, tmp_path / "parts", device="cpu", resume=True))
+    assert results(tmp_path / "one") == results(tmp_path / "two") == results(tmp_path / "parts")
+    assert reading_threads() == []
+    assert json.loads((tmp_path / "one" / "environment.json").read_text())["decoder"] == "device"
+    list(run(make(photos, streaming=True), tmp_path / "cpu", device="cpu"))
+    assert "decoder" not in json.loads((tmp_path / "cpu" / "environment.json").read_text())
+    assert results(tmp_path / "cpu")["weights"] != results(tmp_path / "one")["weights"]
+
+
+@pytest.mark.usefixtures("device_decoder")
+def test_a_run_that_chose_goes_on_with_what_it_chose(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, home = make(photos, streaming=True), tmp_path / "run"
+    environment = home / "environment.json"
+    with pytest.raises(Stopped):
+        list(run(recipe, home, device="cpu", stop=stopped_after(2)))
+    chosen: list[str] = []
+    monkeypatch.setattr("epass.engine.run.check_decoder", lambda _, data: chosen.append(decoder_of(data.train)))
+    for recorded in ({}, {"decoder": "device"}):
+        environment.write_text(json.dumps(json.loads(environment.read_text()) | recorded))
+        with pytest.raises(Stopped):
+            list(run(recipe, home, device="cpu", resume=True, stop=stopped_after(0)))
+    assert chosen == ["cpu", "device"]
+    monkeypatch.setattr(decoder, "find_decoder", lambda _: "there is none")
+    with pytest.raises(InputError, match=r"cannot be decoded on this device \(there is none\): use a machine where"):
+        list(run(recipe, home, device="cpu", resume=True))
+
+
+@pytest.mark.usefixtures("device_decoder")
+@pytest.mark.parametrize("began", ["cpu", "device"])
+def test_both_decoders_are_never_mixed(photos: Path, tmp_path: Path, began: str) -> None:
+    recipe, home = make(photos, streaming=True), tmp_path / "run"
+
+    def opened(how: str) -> Dataset:
+        return open_dataset(str(photos), image_size=8, streaming=True, decoder=how)  # type: ignore[arg-type]
+
+    with pytest.raises(Stopped):
+        list(run(recipe, home, dataset=opened(began), device="cpu", stop=stopped_after(2)))
+    other = "device" if began == "cpu" else "cpu"
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=rf"were decoded .*, and are decoded .* now: .* with data\.decoder={other}"):
+        list(run(recipe, home, dataset=opened(other), device="cpu", resume=True))
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+    list(run(recipe, home, dataset=opened(began), device="cpu", resume=True))
+
+
+@pytest.mark.usefixtures("device_decoder")
+def test_the_command_line_says_who_decodes(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    settings = dict(data=str(photos), recipe="tiny.toml", stream=True, device="cpu", out="run")
+    said = [
+        event.sentence for event in train(**settings, settings=["data.decoder=device"]) if isinstance(event, Notice)
+    ]
+    assert any("JPEG files are decoded on the GPU" in sentence for sentence in said)
+    for begun, told in (("cpu", False), ("device", True)):  # as the run was begun
+        list(train(**settings | {"out": begun}))
+        environment = Path(begun, "environment.json")
+        environment.write_text(json.dumps(json.loads(environment.read_text()) | {"decoder": begun}))
+        events = list(train(resume=True, out=begun, device="cpu"))
+        said = [event.sentence for event in events if isinstance(event, Notice)]
+        assert any("JPEG files are decoded on the GPU" in sentence for sentence in said) == told
+
+
 # On a GPU
 
 
 @pytest.mark.gpu
 def test_a_recorded_step_gets_the_pixels_of_its_own_step(photos: Path) -> None:
-    held, streamed = (build(make(photos, streaming=streaming), torch.device("cuda")) for streaming in (False, True))
+    held, streamed = (
+        build(make(photos, streaming=streaming, data_decoder="cpu"), torch.device("cuda"))
+        for streaming in (False, True)
+    )
     for step in (0, 1, 2, 7, 3):
         assert difference(named(held.batch(step)), named(streamed.batch(step))) is None
     expected = [[view.double().sum().item() for view in seen(held.batch(step))] for step in range(40)]
@@ -252,10 +358,24 @@ def recorded_sums(experiment: Experiment, steps: int) -> list[list[float]]:
 
 
 @pytest.mark.gpu
-def test_a_streamed_run_on_a_gpu(photos: Path, tmp_path: Path) -> None:
-    list(run(make(photos, streaming=True), tmp_path / "run", device="cuda"))
+@pytest.mark.parametrize("decoder", ["cpu", "device"])
+def test_a_streamed_run_on_a_gpu(photos: Path, tmp_path: Path, decoder: str) -> None:
+    list(run(make(photos, streaming=True, data_decoder=decoder), tmp_path / "run", device="cuda"))
     assert results(tmp_path / "run")["rows"]
     assert reading_threads() == []
+
+
+@pytest.mark.gpu
+def test_a_gpu_decodes_the_same_batches_twice(photos: Path) -> None:
+    recipe = make(photos, streaming=True, data_decoder="device")
+    one, two = (build(recipe, torch.device("cuda")) for _ in range(2))
+    assert decoder_of(one.dataset.train) == "device"
+    for step in (0, 1, 2, 7, 3):
+        assert difference(named(one.batch(step)), named(two.batch(step))) is None
+    expected = [[view.double().sum().item() for view in seen(one.batch(step))] for step in range(40)]
+    for experiment in (one, two):
+        assert recorded_sums(experiment, 40) == expected
+        experiment.feed.close()
 
 
 # The benchmark
@@ -279,12 +399,31 @@ def test_the_benchmark_measures_every_stage(
     tiny = [*TINY, "--rounds", "2", "--decode-seconds", "0.05", "--device", "cpu", "--out", str(out)]
     assert script.main(tiny) == 0
     found = json.loads(out.read_text())
-    assert {stage: len(turns) for stage, turns in found["turns_ms"].items()} == dict.fromkeys(script.STAGES[1:], 2)
+    stages = [stage for stage in script.STAGES if stage not in ("decode", "device")]  # which a CPU has not
+    assert {stage: len(turns) for stage, turns in found["turns_ms"].items()} == dict.fromkeys(stages, 2)
     assert all(value > 0 for value in [*found["step_ms"].values(), *found["decoded_per_second"].values()])
     assert found["images_read_per_step"] == 4
     assert 60_000 < found["bytes_per_image"] < 160_000
     assert found["environment"]["cpu_count"]
     assert found["conclusion"] in capsys.readouterr().out
+    assert reading_threads() == []
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_a_device_that_decodes(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([*TINY, "--only", "device", "--device", "cpu"]) == 2
+    assert "it is no CUDA device but 'cpu'" in capsys.readouterr().err
+    for place in (decoder, script):
+        monkeypatch.setattr(place, "find_decoder", lambda _: DeviceDecoder(CPU, pillow))
+    out = tmp_path / "out.json"
+    tiny = [*TINY, "--rounds", "1", "--decode-seconds", "0.05", "--device", "cpu", "--out", str(out)]
+    assert script.main([*tiny, "--only", "device", "--only", "resident"]) == 0
+    found = json.loads(out.read_text())
+    assert found["turns_ms"].keys() == {"resident", "device"}
+    assert list(found["device_per_second"]) == ["read", "decoded", "scaled", "all"]
+    assert "Steps with images that the device decodes reach" in found["conclusion"]
     assert reading_threads() == []
 
 

@@ -196,7 +196,8 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
 
 def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None) -> Generator[Event, None, Experiment]:
     """The objects of a run, or of the one that `began`."""
-    from ..data import open_dataset
+    from ..data import decide, open_dataset
+    from ..engine.begun import recorded_decoder
     from ..engine.build import build, reading_settings, split_for
     from ..engine.run import continued, refuse_leaks, split_record
     from ..machine.device import choose_device
@@ -205,8 +206,10 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
     record = b"" if began is None else split_record(began)
     with all_or_none():
         name, how = recipe.data["name"], reading_settings(recipe)
+        how |= {} if began is None else {"decoder": recorded_decoder(began)}
         sentences: list[str] = []
         dataset = open_dataset(name, **how, progress=request.reading, notice=sentences.append)
+        sentences += filter(None, [decide(dataset.train, place)])
         yield from map(Notice, sentences)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
         if began is None and request.earlier is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .split.recorded import find_recorded
     from .split.split_file import Positions, split_text
     from .split.splits import Protocol, Split, cut, cut_test, divide
+    from .stream.decoder import decide, decoder_of
     from .stream.disk import StreamedImages
     from .stream.feed import Feed, Selection, render
     from .stream.lookahead import Lookahead
@@ -64,6 +65,8 @@ __all__ = [
     "concatenate",
     "cut",
     "cut_test",
+    "decide",
+    "decoder_of",
     "divide",
     "find_images",
     "find_named",
@@ -149,6 +152,10 @@ _ROOMS = {
         "cut",
         "cut_test",
         "divide",
+    ),
+    "stream.decoder": (
+        "decide",
+        "decoder_of",
     ),
     "stream.disk": ("StreamedImages",),
     "stream.feed": (

@@ -24,6 +24,8 @@ from .read.resize import resized
 from .read.tables import is_table, list_table
 from .read.vector_files import holds_vectors
 from .read.vectors import open_vectors
+from .stream.decoder import ask_for
+from .stream.device_jpeg import Decoder
 from .stream.disk import Streaming
 
 
@@ -59,6 +61,7 @@ def open_dataset(
     progress: ProgressCallback | None = None,
     notice: Notice | None = None,
     streaming: Streaming = False,
+    decoder: Decoder = "auto",
     skip_unreadable: bool = False,
     labels_needed: bool = True,
 ) -> Dataset:
@@ -76,41 +79,44 @@ def open_dataset(
         notice: Called with a sentence when the images came from the cache instead.
         streaming: Whether images stay on disk and are decoded while a run needs them: True, False, or "auto" for
             those that would take more than half of the free memory. Folders, tables and photos can be streamed.
+        decoder: Who decodes what is streamed: "cpu", "device" for a CUDA device that decodes JPEG files, to pixels that
+            differ a little, or "auto" for that device if it can and no cache holds the pixels already.
         skip_unreadable: Whether files of folders, archives and tables that cannot be read are left out and named in
             `Dataset.skipped`; otherwise they are an error that counts them.
         labels_needed: Whether two classes must have labels. Otherwise folders, archives, tables and vectors may have
             labels of one class or none, and images for tests may be left out: what to label is chosen so.
     """
     if name_or_path in DATASETS:
-        _refuse_streaming(name_or_path, streaming)
+        _refuse_streaming(name_or_path, streaming, decoder)
         return DATASETS[name_or_path].open(image_size)
     started = time.perf_counter()
     path = Path(name_or_path).expanduser()
     original = recognize(path) if name_or_path and path.exists() else None
     if original is not None:
         if not original.scales:
-            _refuse_streaming(name_or_path, streaming)
+            _refuse_streaming(name_or_path, streaming, decoder)
             return resized(original.read(path), image_size)
         size = {} if image_size is None else {"image_size": image_size}
-        return original.read(path, **size, progress=progress, streaming=streaming)
+        return ask_for(original.read(path, **size, progress=progress, streaming=streaming), decoder)
     if holds_vectors(name_or_path, path_column=path_column):
-        _refuse_streaming(name_or_path, streaming)
+        _refuse_streaming(name_or_path, streaming, decoder)
         if image_size is not None:
             raise InputError(f"'{name_or_path}' holds vectors, which have no image size: leave out --image-size.")
         return open_vectors(path, label_column, labels_needed=labels_needed)
     listing = _list_images(name_or_path, path_column, label_column, labels_needed)
     if listing is not None:
-        return read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable)
+        dataset = read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable, decoder)
+        return ask_for(dataset, decoder)
     if path.is_file():
         if path.suffix.lower() == ".npz":
-            _refuse_streaming(name_or_path, streaming)
+            _refuse_streaming(name_or_path, streaming, decoder)
             return open_npz(path, image_size)
         raise InputError(
             f"'{path}' is not a data set: give a folder of images, a .zip or .tar archive of one, a .csv or .parquet "
             "table, or an .npz file."
         )
     if is_code(name_or_path):
-        _refuse_streaming(name_or_path, streaming)
+        _refuse_streaming(name_or_path, streaming, decoder)
         return _opened(name_or_path, load(name_or_path, READER)(image_size))
     if len(path.parts) > 1 or path.suffix:
         raise nothing_at(path)
@@ -157,12 +163,14 @@ def _opened(name: str, found: object) -> Dataset:
     return found
 
 
-def _refuse_streaming(name: str, streaming: Streaming) -> None:
+def _refuse_streaming(name: str, streaming: Streaming, decoder: Decoder) -> None:
     """Arrays are in few files, which are read as a whole."""
     if streaming is True:
         raise InputError(
             f"'{name}' does not consist of image files, and only these can be streamed: leave data.streaming out."
         )
+    if decoder == "device":
+        raise InputError(f"'{name}' does not consist of image files: leave data.decoder out.")
 
 
 def _refuse_incomplete(folder: Path) -> None:

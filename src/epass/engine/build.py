@@ -21,6 +21,7 @@ from ..data import (
     Protocol,
     Split,
     StreamedImages,
+    decide,
     divide,
     open_dataset,
     render,
@@ -57,7 +58,7 @@ from .models import (
 
 COMPILE_PAYS = 10_000  # steps: compiling takes a minute or two
 # Keys of [data] that `open_dataset` takes.
-READING = ("image_size", "path_column", "label_column", "streaming", "skip_unreadable")
+READING = ("image_size", "path_column", "label_column", "streaming", "decoder", "skip_unreadable")
 
 
 def data_schema() -> dict[str, inspect.Parameter]:
@@ -246,13 +247,15 @@ def build(
     )
 
 
-def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None = None) -> Dataset:
+def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None = None, **how: Any) -> Dataset:
     """What a recipe learns from: images, which may be open already, or the features of them.
 
-    A network that goes on from another run gets images as it got them there.
+    A network that goes on from another run gets images as it got them there. What else is to be said about `how` files
+    are read goes before the recipe's own settings.
     """
     if dataset is None:
-        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe))
+        dataset = open_dataset(recipe.data["name"], **reading_settings(recipe) | how)
+    decide(dataset.train, device)
     if (scale := scale_of_start(recipe)) is not None:
         return replace(in_color(dataset), mean=scale.mean, std=scale.std)
     if recipe.features is None:

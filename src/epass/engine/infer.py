@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..augment import normalize
-from ..data import ImageSource
+from ..data import ImageSource, decide
 from ..data.dataset import Scale
 from ..features.embed import prepared
 from ..machine.distributed import alone, gather_rows, own_rows
@@ -36,6 +36,7 @@ def ready(net: nn.Module, device: torch.device) -> nn.Module:
 def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Tensor:
     """(N, C) float32 logits on the CPU, of images that are not augmented; `scale` is that of the training images."""
     # features are often a hundred times as large: those of all images are not held
+    decide(images, device)
     logits = torch.cat([said.logits for said in _answers(net, _share(images), scale, device)])
     return gather_rows(logits.float())[: len(images)].cpu()
 
@@ -43,6 +44,7 @@ def predict(net: nn.Module, images: ImageSource, scale: Scale, device: torch.dev
 @torch.no_grad()
 def infer(net: nn.Module, images: ImageSource, scale: Scale, device: torch.device) -> Prediction:
     """What a network says about images that are not augmented; several processes share the work."""
+    decide(images, device)
     found = infer_here(net, _share(images), scale, device)
     return Prediction(*(gather_rows(part)[: len(images)] for part in found))
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..checking import leaks
-from ..data import Dataset, Split, Vectors, concatenate, cut, find_recorded, split_text
+from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_recorded, split_text
+from ..data.stream.decoder import DEVICE
 from ..errors import InputError
 from ..evaluation import find_alarms, find_swallowing, open_set_accuracy, score
 from ..machine.device import choose_device, device_name
@@ -29,6 +30,7 @@ from ..training.sharing import share_start
 from ..training.window import NotFiniteError, Window
 from ..training.writer import Writer
 from ..untrusted import LARGEST_JSON, read_limited
+from .begun import check_decoder, recorded_decoder
 from .build import Experiment, build, open_examples, split_for
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
@@ -70,7 +72,8 @@ def run(
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
     if decided:
         on_first_rank(lambda: check_same(recipe, home))
-        dataset = open_examples(recipe, place, dataset)
+        dataset = open_examples(recipe, place, dataset, decoder=recorded_decoder(home))
+        check_decoder(home, dataset)
         dataset, split, change = continued(recipe, home, split_record(home), dataset)
         if change:
             warnings.warn(change, stacklevel=2)
@@ -290,7 +293,8 @@ def write_beginning(
 ) -> None:
     """Make an empty folder that of a run."""
     facts = environment(recipe.seed, command, str(device))
-    home.write_json("environment.json", facts | {"device_name": device_name(device)})
+    decoder = {"decoder": DEVICE} if decoder_of(dataset.train) == DEVICE else {}
+    home.write_json("environment.json", facts | {"device_name": device_name(device)} | decoder)
     home.write_text(SPLIT, split_text(dataset, split.positions))
     home.write_text("recipe.toml", recipe.to_toml())  # last: from now on the folder is a run
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..augment import normalize
-from ..data import ImageSource
+from ..data import ImageSource, decide
 from ..errors import InputError
 from ..extensions import is_code
 from ..machine.cpu import count_cores
@@ -113,6 +113,7 @@ def embed(
     check: Callable[[int, int], None] | None = getattr(extractor.net, "check_images", None)
     if check is not None:
         check(*images.shape[1:])
+    decide(images, device)
     shape = (2 * views or 1, extractor.num_features)
     # A plain view is what the model will be asked about: it is computed as the model computes. Views are there to vary.
     precision = features_precision(device) if views else torch.float32

@@ -56,7 +56,8 @@ class Recorded(Generic[T, R]):
                 for _ in range(3):  # allocates what must not move: gradients, workspaces
                     work(self.inputs)
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(self.graph):
+            # Other threads may use the device meanwhile: one that decodes the images of the next step, for instance.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.result = work(self.inputs)
 
     def take(self, inputs: T) -> None:

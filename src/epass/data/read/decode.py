@@ -154,7 +154,7 @@ def decode(source: Path | Packed, image_size: int) -> Pixels:
 def decode_whole(source: Path | Packed, side: int) -> Image:
     """An encoded image, upright and in RGB, with pixels enough to scale it down to `side`."""
     with _loaded(source, side) as (image, _):
-        upright = _turned(_to_rgb(image), _turn(image)[0])
+        upright = _turned(_to_rgb(image), turn_of(image)[0])
         return upright.copy() if upright is image else upright
 
 
@@ -189,18 +189,14 @@ def to_square(image: Image, image_size: int, whole: tuple[int, int] | None = Non
     """
     from PIL import Image as Pillow
 
-    turn, from_right, from_below = _turn(image)
+    turn = turn_of(image)
     width, height = whole or image.size
-    top, left, side = central_square(height, width)
-    if from_right:
-        left = width - side - left
-    if from_below:
-        top = height - side - top
+    top, left, side = square_before(turn, height, width)
     # Its edges may lie in the middle of decoded pixels: whole ones would move the picture by a part of a pixel.
     scale = round(width / image.width)
     box = (left / scale, top / scale, (left + side) / scale, (top + side) / scale)
     square = _to_rgb(image).resize((image_size, image_size), Pillow.Resampling.BILINEAR, box=box)
-    return np.array(_turned(square, turn)).transpose(2, 0, 1)  # turned while it is small, which takes less time
+    return np.array(_turned(square, turn[0])).transpose(2, 0, 1)  # turned while it is small, which takes less time
 
 
 def to_gray(pixels: Pixels) -> Pixels:
@@ -210,7 +206,14 @@ def to_gray(pixels: Pixels) -> Pixels:
     return levels[:, None]
 
 
-def _turn(image: Image) -> tuple[str, bool, bool]:
+def square_before(turn: tuple[str, bool, bool], height: int, width: int) -> tuple[int, int, int]:
+    """Top, left and side of what becomes the central square of an image once it is upright."""
+    _, from_right, from_below = turn
+    top, left, side = central_square(height, width)
+    return height - side - top if from_below else top, width - side - left if from_right else left, side
+
+
+def turn_of(image: Image) -> tuple[str, bool, bool]:
     """What makes an image upright (one of _TURNS), by the data of its file."""
     upright = ("", False, False)
     try:

@@ -93,7 +93,7 @@ def _check_jpeg(image: Image, stream: IO[bytes]) -> int:
         raise ValueError(f"it has more than {LARGEST_JPEG:,} bytes")
     stream.seek(0)
     while piece := stream.read(PIECE):
-        scans += _count_scans(last + piece)
+        scans += count_scans(last + piece)
         last = piece[-1:]
     stream.seek(place)
     if scans > most:
@@ -101,7 +101,7 @@ def _check_jpeg(image: Image, stream: IO[bytes]) -> int:
     return 2 * pixels * len(image.getbands()) if scans > 1 else 0
 
 
-def _count_scans(data: bytes) -> int:
+def count_scans(data: bytes | memoryview) -> int:
     """How often `_SCAN` is in it: as numbers of two bytes, from either of the first two; `bytes.count` takes longer."""
     halves = (np.frombuffer(data, "<u2", (len(data) - start) // 2, start) for start in (0, 1) if len(data) > 1)
     return sum(int(np.count_nonzero(half == _SCAN)) for half in halves)

@@ -17,6 +17,7 @@ from ...augment import reflect_padding
 from ...errors import InputError
 from ..dataset import Dataset, channel_statistics, count_levels, statistics_of
 from ..images import Images, ImageSource
+from ..stream.device_jpeg import Decoder
 from ..stream.disk import Files, Mapped, Streaming, is_streamed, stream
 from .cache import Entry, load, store
 from .decode import ADVICE, ProgressCallback, decode_all, decode_readable
@@ -36,14 +37,19 @@ def read_listing(
     started: float = 0.0,
     streaming: Streaming = False,
     skip_unreadable: bool = False,
+    decoder: Decoder = "auto",
 ) -> Dataset:
-    """The data set of a listing, from the cache if nothing changed since it was last read."""
+    """The data set of a listing, from the cache if nothing changed since it was last read.
+
+    The cache holds what the CPU decoded: it is not asked by whoever streams and wants a device to decode.
+    """
     size, tested = check_image_size(32 if image_size is None else image_size), bool(listing.test)
     listing, known = _present(listing), False
     if skip_unreadable:
         listing, known = _without_known(listing, size)
     entry = _entry_of(listing, size)
-    streams, pixels = _streams(listing, entry, streaming), load(entry)
+    streams = _streams(listing, entry, streaming)
+    pixels = None if streams and decoder == "device" else load(entry)
     reasons: dict[int, str] = {}
     decoded = pixels is None and not streams
     if pixels is not None and notice is not None:

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,6 +19,8 @@ from ...errors import InputError
 from ..images import ImageSource
 from ..read.decode import decode
 from ..read.decode_processes import DecodingProcess
+from ..read.jpeg_header import Encoded, read_encoded
+from .device_jpeg import Decoder, DeviceDecoder
 
 Streaming = bool | Literal["auto"]
 SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
@@ -41,10 +43,18 @@ Job = list[tuple[int, memoryview]]  # positions of images, and where they are wa
 
 
 class Files:
-    """Rows that are image files, decoded as `decode` does."""
+    """Rows that are image files, decoded as `decode` does, but for those that a `device` is given and can take.
 
-    def __init__(self, paths: Sequence[Path], image_size: int) -> None:
-        self.paths, self.image_size = paths, image_size
+    Args:
+        paths: The files.
+        image_size: Side of the square images.
+        wanted: Who is to decode them; `decide` finds out, once, when it is known which device they are for.
+    """
+
+    def __init__(self, paths: Sequence[Path], image_size: int, wanted: Decoder = "auto") -> None:
+        self.paths, self.image_size, self.wanted = paths, image_size, wanted
+        self.device: DeviceDecoder | None = None
+        self.decided = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,18 +90,32 @@ class Workers:
         self.count = count or default_workers()
         self.processes = self.count > THREADS_DO if processes is None else processes
         self._pool: ThreadPoolExecutor | None = None
+        self._device_pool: ThreadPoolExecutor | None = None
         self._own = threading.local()  # the process of each thread
         self._started: list[DecodingProcess] = []
 
-    def submit(self, rows: Rows, job: Job) -> Future[None]:
-        """Begin to read these images into where they are wanted."""
+    def submit(self, rows: Rows, job: Job) -> Future[list[Encoded | None]]:
+        """Begin to read these images into where they are wanted, or to find the bytes of those for a device."""
         if self._pool is None:
             # Pillow lets other threads run while it decodes and scales; what it warns of changes no pixel.
             warnings.filterwarnings("ignore", module=r"PIL\.")
             self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="read")
         return self._pool.submit(self._read, rows, job)
 
-    def _read(self, rows: Rows, job: Job) -> None:
+    def submit_to_device(self, work: Callable[[], Tensor]) -> Future[Tensor]:
+        """Do this in the one thread that has a device decode: it waits for the device, which others need not."""
+        if self._device_pool is None:
+            self._device_pool = ThreadPoolExecutor(1, thread_name_prefix="read-device")
+        return self._device_pool.submit(work)
+
+    def _read(self, rows: Rows, job: Job) -> list[Encoded | None]:
+        encoded: list[Encoded | None] = [None] * len(job)
+        if isinstance(rows, Files) and rows.device is not None:
+            encoded = [read_encoded(rows.paths[position]) for position, _ in job]
+        self._decode(rows, [part for part, found in zip(job, encoded, strict=True) if found is None])
+        return encoded
+
+    def _decode(self, rows: Rows, job: Job) -> None:
         if self.processes and isinstance(rows, Files):
             if not hasattr(self._own, "process"):
                 self._own.process = DecodingProcess()
@@ -103,9 +127,10 @@ class Workers:
 
     def close(self) -> None:
         """Give up what was begun and end the threads and their processes."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+        pools, self._pool, self._device_pool = (self._pool, self._device_pool), None, None
+        for pool in pools:
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
         while self._started:
             self._started.pop().close()
 
@@ -117,11 +142,11 @@ class Pending:
         self._pixels = torch.empty(len(positions), *rows.shape, dtype=torch.uint8, pin_memory=pin)
         places = self._pixels.numpy()
         self._again: list[tuple[int, int]] = []  # rows of an image that an earlier row holds, and that row
-        job: dict[int, int] = {}  # the first row of every image
+        self._first: dict[int, int] = {}  # the first row of every image
         for row, position in enumerate(positions):
-            if job.setdefault(position, row) != row:
-                self._again.append((row, job[position]))
-        wanted = [(position, memoryview(places[row]).cast("B")) for position, row in job.items()]
+            if self._first.setdefault(position, row) != row:
+                self._again.append((row, self._first[position]))
+        wanted = [(position, memoryview(places[row]).cast("B")) for position, row in self._first.items()]
         together = max(1, min(TOGETHER, len(wanted) // workers.count)) if workers.processes else 1
         starts = range(0, len(wanted), together)
         self._futures = [workers.submit(rows, wanted[start : start + together]) for start in starts]
@@ -137,6 +162,39 @@ class Pending:
     def cancel(self) -> None:
         for future in self._futures:
             future.cancel()
+
+
+class PendingOnDevice(Pending):
+    """Images whose files are being read, and decoded by a device as soon as all are there."""
+
+    def __init__(self, rows: Files, device: DeviceDecoder, workers: Workers, positions: Sequence[int]) -> None:
+        super().__init__(rows, workers, positions, pin=device.device.type == "cuda")
+        self._rows, self._device = rows, device
+        self._decoded = workers.submit_to_device(self._decode)
+
+    def _decode(self) -> Tensor:
+        encoded = dict(zip(self._first, (found for some in self._futures for found in some.result()), strict=True))
+        self._futures = []  # which hold the bytes
+        known = {position: found for position, found in encoded.items() if found is not None}
+        with self._device.at_work():
+            squares = dict(zip(known, self._device.squares([*known.values()], self._rows.image_size), strict=True))
+            made = {position: square for position, square in squares.items() if square is not None}
+            for position in squares.keys() - made.keys():
+                self._pixels[self._first[position]] = self._rows.read(position)
+            held = self._pixels if len(made) == len(self._first) else self._pixels.to(self._device.device)
+            found = {row: made.get(position, held[row]) for position, row in self._first.items()}
+            found |= {row: found[first] for row, first in self._again}
+            return torch.stack([found[row] for row in range(len(held))]) if found else held.to(self._device.device)
+
+    def result(self) -> Tensor:
+        pixels = self._decoded.result()
+        if pixels.is_cuda:  # its memory belongs to the stream that decodes
+            pixels.record_stream(torch.cuda.current_stream(pixels.device))
+        return pixels
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._decoded.cancel()
 
 
 class StreamedImages:
@@ -174,6 +232,8 @@ class StreamedImages:
     def begin(self, index: Tensor) -> Pending:
         """Begin to read the images at `index` (n,), the first ones first."""
         positions = self.index[index.cpu()].tolist()
+        if isinstance(self.rows, Files) and self.rows.device is not None:
+            return PendingOnDevice(self.rows, self.rows.device, self.workers, positions)
         return Pending(self.rows, self.workers, positions, pin=self.labels.is_cuda)
 
     def take(self, index: Tensor) -> Tensor:
