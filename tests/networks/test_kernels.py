@@ -42,8 +42,7 @@ class Compiled:  # in the place of a kernel: is launched and compiles
         print(triton.compile(source, target=target, options={"num_warps": num_warps}).metadata.shared)
 
 
-convolutions = ("convolve_rows", "weight_sums", "convolve_pictures", "picture_weight_sums")
-for name in (*convolutions, "sum_channels", "write_gradient"):
+for name in ("convolve_rows", "weight_sums", "convolve_pictures", "picture_weight_sums", "sum_channels"):
     setattr(kernels, name, Compiled(getattr(kernels, name)))
 narrow, wide = (torch.zeros(960, 32, 32, width, dtype=torch.bfloat16).permute(0, 3, 1, 2) for width in (16, 32))
 for weight, maps in ((torch.zeros(32, 32, 3, 3), wide), (torch.zeros(32, 16, 3, 3), narrow)):
@@ -60,7 +59,6 @@ for maps in (narrow, torch.zeros(960, 8, 8, 512, dtype=torch.bfloat16).permute(0
     operators.channel_sums(maps)
     operators.add_and_sum(maps, maps)
     operators.gradient_sums(maps, maps, *torch.zeros(2, maps.shape[1]), 0.1)
-    operators.normalized_gradient(maps, maps, maps, *torch.zeros(5, maps.shape[1]), 0.1)
 """
 
 
@@ -76,5 +74,5 @@ def test_they_compile_and_find_room(capability: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     sizes = [int(line) for line in done.stdout.split()]
-    assert len(sizes) == 18
+    assert len(sizes) == 16
     assert max(sizes) <= SHARED_MEMORY[capability]

@@ -74,22 +74,6 @@ def test_sums_of_a_gradient(images: int, channels: int) -> None:
     close(operators.gradient_sums(gradient, x, *line.to(DEVICE), 0.1).sum(0), slow_sums(exact, x.cpu()))
 
 
-@pytest.mark.parametrize("adds", [True, False])
-@pytest.mark.parametrize(("images", "channels"), [(3, 16), (40, 48), (2, 256)])
-def test_the_gradient_of_what_was_normalized(images: int, channels: int, adds: bool) -> None:
-    gradient, x, more = (maps(images, channels, seed=seed) for seed in range(3))
-    scale, shift, *rest = (torch.linspace(-2, 2, channels) + number for number in range(5))
-    exact = gradient.double().cpu()
-    for channel, (by_gradient, by_maps, constant) in enumerate(zip(*rest, strict=True)):
-        given = x[:, channel].double().cpu()
-        off = given * scale[channel] + shift[channel] <= 0
-        exact[:, channel][off] *= 0.1
-        exact[:, channel] = exact[:, channel] * by_gradient + given * by_maps + constant
-    exact += more.double().cpu() * adds
-    lines = (line.to(DEVICE) for line in (scale, shift, *rest))
-    close(operators.normalized_gradient(gradient, x, more if adds else None, *lines, 0.1), exact)
-
-
 def test_maps_between_which_others_lie() -> None:
     """The two halves of what one convolution made, and an order that has to be changed first."""
     both = maps(5, 48)
@@ -104,9 +88,8 @@ def test_maps_between_which_others_lie() -> None:
 
 
 @pytest.mark.parametrize("slope", [0.1, 0.0])
-@pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("knows_the_sums", [True, False])
-def test_normalization_and_activation_with_gradients(slope: float, beside: bool, knows_the_sums: bool) -> None:
+def test_normalization_and_activation_with_gradients(slope: float, knows_the_sums: bool) -> None:
     torch.manual_seed(0)
     norm = nn.BatchNorm2d(48, eps=1e-3, momentum=0.3).to(DEVICE)
     nn.init.normal_(norm.weight, 1, 0.5)
@@ -116,15 +99,9 @@ def test_normalization_and_activation_with_gradients(slope: float, beside: bool,
     y = x.detach().double().requires_grad_()
     sums = operators.channel_sums(x.detach()) if knows_the_sums else None
     truth, gradient = F.leaky_relu(exact(y), slope), maps(21, 48, seed=1)
-    if beside:
-        out, same = passes.activated_beside(norm, slope, x, sums)
-        assert torch.equal(same, x)
-        torch.autograd.backward([out, same], [gradient, 2 * gradient])
-        torch.autograd.backward([truth, y], [gradient.double(), 2 * gradient.double()])
-    else:
-        out = passes.activated(norm, slope, x, sums)
-        out.backward(gradient)
-        truth.backward(gradient.double())
+    out = passes.activated(norm, slope, x, sums)
+    out.backward(gradient)
+    truth.backward(gradient.double())
     close(out, truth)
     for ours, theirs in ((x, y), (norm.weight, exact.weight), (norm.bias, exact.bias)):
         assert ours.grad is not None

@@ -156,9 +156,7 @@ class _ActivatedConvolution(torch.autograd.Function):
         maps, activated, weight, mean, inverse, scale, *line = ctx.saved_tensors
         gradient = gradients[0]
         inner, parts = convolve(gradient, weight, None, maps, *line, transposed=True, slope=ctx.slope)
-        by_scale, by_shift, made_of = Statistics(mean, inverse, ctx.shared).gradients(maps, scale, parts)
-        by_inner, by_given, constant = (passes.by_channel(values) for values in made_of)
-        by_maps = (inner.float() * by_inner + maps.float() * by_given + constant).to(maps.dtype)
+        by_maps, by_scale, by_shift = Statistics(mean, inverse, ctx.shared).gradients(inner, maps, scale, parts)
         by_add = gradient if ctx.adds else None
         return by_maps, None, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None
 

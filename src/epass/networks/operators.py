@@ -243,54 +243,6 @@ def _tile(maps: Tensor) -> tuple[int, int, int]:
     return channels, block, 4096 // block
 
 
-@torch.library.custom_op("epass::normalized_gradient", mutates_args=())
-def normalized_gradient(
-    gradient: Tensor,
-    maps: Tensor,
-    add: Tensor | None,
-    scale: Tensor,
-    shift: Tensor,
-    by_gradient: Tensor,
-    by_maps: Tensor,
-    constant: Tensor,
-    slope: float,
-) -> Tensor:
-    """The gradient of `maps`, plus `add`.
-
-    A normalization by `scale` and `shift` made something of them; `gradient` is that of an activation of this, with
-    `slope`. Wanted is `by_gradient` times that of what it made, plus `by_maps` times the maps, plus `constant`.
-    """
-    from . import kernels
-
-    channels, block, tile = _tile(maps)
-    pixels = maps.numel() // channels
-    out = _empty_like(maps)
-    gradient, maps = _by_pixel(gradient), _by_pixel(maps)
-    other = maps if add is None else _by_pixel(add)
-    kernels.write_gradient[(-(-pixels // tile), channels // block)](
-        gradient,
-        maps,
-        other,
-        scale,
-        shift,
-        by_gradient,
-        by_maps,
-        constant,
-        out,
-        pixels,
-        gradient.stride(3),
-        maps.stride(3),
-        other.stride(3),
-        CHANNELS=channels,
-        BLOCK=block,
-        PIXELS=tile,
-        ADDS=add is not None,
-        SLOPE=slope,
-        num_warps=8,
-    )
-    return out
-
-
 def _by_pixel(maps: Tensor) -> Tensor:
     """The order in memory that `sum_channels` takes: there may be other channels between the pixels."""
     _, channels, height, width = maps.shape
@@ -319,4 +271,3 @@ picture_weight_sums.register_fake(_empty_picture_weight_sums)
 channel_sums.register_fake(_empty_channel_sums)
 add_and_sum.register_fake(lambda maps, add: (_empty_like(maps), _empty_channel_sums(maps)))
 gradient_sums.register_fake(lambda gradient, *others: _empty_channel_sums(gradient))
-normalized_gradient.register_fake(lambda gradient, maps, *others: _empty_like(maps))

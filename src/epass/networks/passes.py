@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..machine.distributed import sum_over_ranks, world_size
-from .operators import LEAST_CHANNELS, add_and_sum, channel_sums, gradient_sums, normalized_gradient
+from .operators import LEAST_CHANNELS, add_and_sum, channel_sums, gradient_sums
 from .shared_norm import SharedBatchNorm, remember
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -44,13 +44,7 @@ def added(branch: Tensor, shortcut: Tensor) -> tuple[Tensor, Tensor]:
 
 def activated(norm: nn.BatchNorm2d, slope: float, maps: Tensor, sums: Tensor | None) -> Tensor:
     """Normalization of `maps`, whose sums in this process may be known, and LeakyReLU."""
-    return cast(Tensor, apply(_Activated, maps, *Statistics.of(norm, maps, sums), norm.weight, norm.bias, slope, False))
-
-
-def activated_beside(norm: nn.BatchNorm2d, slope: float, maps: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same, and `maps`: the gradient of whoever uses them from here is then added in the same pass."""
-    both = apply(_Activated, maps, *Statistics.of(norm, maps, sums), norm.weight, norm.bias, slope, True)
-    return cast(tuple[Tensor, Tensor], both)
+    return cast(Tensor, apply(_Activated, maps, *Statistics.of(norm, maps, sums), norm.weight, norm.bias, slope))
 
 
 class Statistics(NamedTuple):
@@ -77,12 +71,11 @@ class Statistics(NamedTuple):
         factor = scale * self.inverse
         return factor, shift - self.mean * factor
 
-    def gradients(self, maps: Tensor, scale: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Those of scale and shift, and what that of `maps` is made of, for each channel.
+    def gradients(self, inner: Tensor, maps: Tensor, scale: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Those of `maps`, scale and shift, of that of what was normalized and of its sums in parts, (n, 2, channels).
 
-        That is: by what the gradient of what was normalized and by what `maps` are multiplied, and what is added. The
-        `parts` are sums of that gradient and of its products with `maps`, (n, 2, channels). The statistics came as
-        numbers: what they add to the gradient is in here. It depends on all rows that they were taken over.
+        The sums are those of `inner`, and of its products with `maps`. The statistics came as numbers: what they add to
+        the gradient of `maps` is in here. It depends on all rows that they were taken over, whoever has them.
         """
         by_shift, product = _sums(parts)
         by_scale = (product - self.mean * by_shift) * self.inverse
@@ -91,7 +84,9 @@ class Statistics(NamedTuple):
             by_mean, by_deviation = sum_over_ranks(torch.stack([by_shift, by_scale]))
             count *= world_size()
         factor, falls = scale * self.inverse, self.inverse * by_deviation / count
-        return by_scale, by_shift, (factor, -factor * falls, factor * (self.mean * falls - by_mean / count))
+        constant = factor * (self.mean * falls - by_mean / count)
+        by_maps = inner.float() * by_channel(factor) - maps.float() * by_channel(factor * falls) + by_channel(constant)
+        return by_maps.to(maps.dtype), by_scale, by_shift
 
 
 def _sums(parts: Tensor, shared: bool = False) -> tuple[Tensor, Tensor]:
@@ -133,27 +128,19 @@ class _Added(torch.autograd.Function):
 class _Activated(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        maps: Tensor,
-        mean: Tensor,
-        inverse: Tensor,
-        shared: bool,
-        scale: Tensor,
-        shift: Tensor,
-        slope: float,
-        beside: bool,
-    ) -> Any:
-        line = Statistics(mean, inverse, shared).line(scale, shift)
-        ctx.save_for_backward(maps, mean, inverse, scale, *line)
+        ctx: Any, maps: Tensor, mean: Tensor, inverse: Tensor, shared: bool, scale: Tensor, shift: Tensor, slope: float
+    ) -> Tensor:
+        ctx.save_for_backward(maps, mean, inverse, scale, shift)
         ctx.shared, ctx.slope = shared, slope
-        activated = activate(maps, *line, slope)
-        return (activated, maps.view_as(maps)) if beside else activated
+        return activate(maps, *Statistics(mean, inverse, shared).line(scale, shift), slope)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        maps, mean, inverse, scale, *line = ctx.saved_tensors
-        gradient, add = gradients if len(gradients) == 2 else (*gradients, None)
-        parts = gradient_sums(gradient, maps, *line, ctx.slope)
-        by_scale, by_shift, made_of = Statistics(mean, inverse, ctx.shared).gradients(maps, scale, parts)
-        by_maps = normalized_gradient(gradient, maps, add, *line, *made_of, ctx.slope)
-        return by_maps, None, None, None, by_scale, by_shift, None, None
+        maps, mean, inverse, scale, shift = ctx.saved_tensors
+        statistics, gradient = Statistics(mean, inverse, ctx.shared), gradients[0]
+        by, plus = statistics.line(scale, shift)
+        parts = gradient_sums(gradient, maps, by, plus, ctx.slope)
+        rises = maps.float() * by_channel(by) + by_channel(plus) > 0
+        inner = torch.where(rises, gradient, ctx.slope * gradient)
+        by_maps, by_scale, by_shift = statistics.gradients(inner, maps, scale, parts)
+        return by_maps, None, None, None, by_scale, by_shift, None

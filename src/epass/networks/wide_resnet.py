@@ -107,8 +107,7 @@ class _Unit(nn.Module):
         if narrow.fits(self.conv1, x, self.norm1, self.norm2):
             branch, sums = narrow.activated_convolution(self.norm1, _SLOPE, self.conv1, x, sums)
             return narrow.activated_convolution(self.norm2, _SLOPE, self.conv2, branch, sums, add=x)
-        activated, x = passes.activated_beside(self.norm1, _SLOPE, x, sums)
-        return self.finish(self.conv1(activated), x)
+        return self.finish(self.conv1(passes.activated(self.norm1, _SLOPE, x, sums)), x)
 
     def finish(self, branch: Tensor, shortcut: Tensor) -> tuple[Tensor, Tensor]:
         """What is left after the first convolution."""
@@ -157,8 +156,7 @@ class _TransitionUnit(_Unit):
 
     def faster(self, x: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.activated:
-            activated, x = passes.activated_beside(self.norm1, _SLOPE, x, sums)
-            return self.finish(self.conv1(activated), self.shortcut(x))
+            return self.finish(self.conv1(passes.activated(self.norm1, _SLOPE, x, sums)), self.shortcut(x))
         if narrow.fits_joining(self.conv1, x):
             return self.finish(*narrow.joint_convolution(self.conv1, self.shortcut, x))
         return self.finish(self.conv1(x), self.shortcut(x))
