@@ -287,7 +287,8 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
         out.square().sum().backward()
     called = {event.key.removeprefix("epass::") for event in profile.key_averages() if event.key.startswith("epass::")}
     ours = {"convolve", "weight_sums", "convolve_pictures", "picture_weight_sums"}
-    assert called == ours | {"channel_sums", "add_and_sum", "gradient_sums"}
+    sums = {"channel_sums", "add_and_sum", "gradient_sums", "batch_statistics", "batch_gradients"}
+    assert called == ours | sums
     truth = exact(pictures.double())
     truth.square().sum().backward()
     close(out, truth)

@@ -74,6 +74,34 @@ def test_sums_of_a_gradient(images: int, channels: int) -> None:
     close(operators.gradient_sums(gradient, x, *line.to(DEVICE), 0.1).sum(0), slow_sums(exact, x.cpu()))
 
 
+@pytest.mark.parametrize(("number", "channels"), [(1, 16), (300, 48)])
+def test_statistics_of_sums_in_parts(number: int, channels: int) -> None:
+    torch.manual_seed(0)
+    parts = torch.rand(number, 2, channels).double()
+    parts[:, 1] += 50  # squares: the variance is positive
+    weight, bias = torch.randn(2, channels).double()
+    count = 50 * number
+    exact = torch.zeros(5, channels).double()
+    for channel in range(channels):
+        mean = sum(parts[:, 0, channel]) / count
+        variance = sum(parts[:, 1, channel]) / count - mean**2
+        factor = weight[channel] / (variance + 1e-3).sqrt()
+        values = [mean, variance, 1 / (variance + 1e-3).sqrt(), factor, bias[channel] - mean * factor]
+        exact[:, channel] = torch.stack(values)
+    given = (each.float().to(DEVICE) for each in (parts, weight, bias))
+    for ours, theirs in zip(operators.batch_statistics(*given, count, 1e-3), exact, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_maps_of_one_value_have_no_variance() -> None:
+    sums = torch.tensor([8 * 3.3, 8 * 3.3**2 * (1 - 1e-6)])  # as rounding can leave them
+    one, none = torch.ones(16, device=DEVICE), torch.zeros(16, device=DEVICE)
+    parts = sums[:, None].expand(2, 16)[None].contiguous().to(DEVICE)
+    _, variance, inverse, *_ = operators.batch_statistics(parts, one, none, 8, 1e-5)
+    assert (variance == 0).all()
+    assert inverse.isfinite().all()
+
+
 def test_maps_between_which_others_lie() -> None:
     """The two halves of what one convolution made, and an order that has to be changed first."""
     both = maps(5, 48)

@@ -322,3 +322,80 @@ def sum_channels(
     mine = sums + tl.program_id(0) * (2 * CHANNELS) + channel
     tl.store(mine, tl.sum(total, 0))
     tl.store(mine + CHANNELS, tl.sum(total_product, 0))
+
+
+@triton.jit
+def add_parts(parts, number, channel, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Both sums of some channels, which `number` programs have left, (number, 2, channels)."""
+    first = tl.zeros((ROWS, BLOCK), tl.float32)
+    second = tl.zeros((ROWS, BLOCK), tl.float32)
+    for start in range(0, number, ROWS):
+        part = start + tl.arange(0, ROWS)
+        there = (part < number)[:, None]
+        place = parts + part[:, None] * (2 * CHANNELS) + channel[None, :]
+        first += tl.load(place, mask=there, other=0.0)
+        second += tl.load(place + CHANNELS, mask=there, other=0.0)
+    return tl.sum(first, 0), tl.sum(second, 0)
+
+
+@triton.jit
+def statistics(
+    parts,
+    weight,
+    bias,
+    mean,
+    variance,
+    inverse,
+    scale,
+    shift,
+    number,
+    count,
+    epsilon,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Of sums and sums of squares over `count` pixels: what a normalization is, also as a factor and a summand."""
+    channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total, squares = add_parts(parts, number, channel, CHANNELS, BLOCK, ROWS)
+    middle = total / count
+    spread = tl.maximum(squares / count - middle * middle, 0.0)
+    steep = 1.0 / tl.sqrt(spread + epsilon)
+    factor = tl.load(weight + channel) * steep
+    tl.store(mean + channel, middle)
+    tl.store(variance + channel, spread)
+    tl.store(inverse + channel, steep)
+    tl.store(scale + channel, factor)
+    tl.store(shift + channel, tl.load(bias + channel) - middle * factor)
+
+
+@triton.jit
+def gradient_statistics(
+    parts,
+    mean,
+    inverse,
+    weight,
+    by_weight,
+    by_bias,
+    by_gradient,
+    by_maps,
+    constant,
+    number,
+    count,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Of sums of a gradient, and of its products with the maps: those of weight and bias, and what that of maps is."""
+    channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total, product = add_parts(parts, number, channel, CHANNELS, BLOCK, ROWS)
+    middle = tl.load(mean + channel)
+    steep = tl.load(inverse + channel)
+    factor = tl.load(weight + channel) * steep
+    slant = (product - middle * total) * steep
+    falls = steep * slant / count
+    tl.store(by_weight + channel, slant)
+    tl.store(by_bias + channel, total)
+    tl.store(by_gradient + channel, factor)
+    tl.store(by_maps + channel, -factor * falls)
+    tl.store(constant + channel, factor * (middle * falls - total / count))

@@ -136,16 +136,17 @@ class _ActivatedConvolution(torch.autograd.Function):
         maps: Tensor,
         mean: Tensor,
         inverse: Tensor,
-        shared: bool,
         scale: Tensor,
         shift: Tensor,
+        shared: bool,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
         weight: Tensor,
         add: Tensor | None,
         slope: float,
     ) -> tuple[Tensor, Tensor]:
-        line = Statistics(mean, inverse, shared).line(scale, shift)
-        activated = passes.activate(maps, *line, slope)
-        ctx.save_for_backward(maps, activated, weight, mean, inverse, scale, *line)
+        activated = passes.activate(maps, scale, shift, slope)
+        ctx.save_for_backward(maps, activated, weight, norm_weight, mean, inverse, scale, shift)
         ctx.adds, ctx.slope, ctx.shared = add is not None, slope, shared
         out, parts = convolve(activated, weight, add)
         ctx.mark_non_differentiable(parts)
@@ -153,12 +154,13 @@ class _ActivatedConvolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        maps, activated, weight, mean, inverse, scale, *line = ctx.saved_tensors
-        gradient = gradients[0]
-        inner, parts = convolve(gradient, weight, None, maps, *line, transposed=True, slope=ctx.slope)
-        by_maps, by_scale, by_shift = Statistics(mean, inverse, ctx.shared).gradients(inner, maps, scale, parts)
-        by_add = gradient if ctx.adds else None
-        return by_maps, None, None, None, by_scale, by_shift, _weight_gradient(activated, gradient), by_add, None
+        maps, activated, weight, norm_weight, mean, inverse, scale, shift = ctx.saved_tensors
+        statistics, gradient = Statistics(mean, inverse, scale, shift, ctx.shared), gradients[0]
+        inner, parts = convolve(gradient, weight, None, maps, scale, shift, transposed=True, slope=ctx.slope)
+        by_norm_weight, by_norm_bias, three = statistics.gradients(maps, norm_weight, parts)
+        by_maps = passes.made_of(inner, maps, *three)
+        by_weight, by_add = _weight_gradient(activated, gradient), gradient if ctx.adds else None
+        return by_maps, None, None, None, None, None, by_norm_weight, by_norm_bias, by_weight, by_add, None
 
 
 def _weight_gradient(maps: Tensor, gradient: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -260,6 +262,50 @@ def _empty_like(maps: Tensor) -> Tensor:
     return torch.empty_like(maps, memory_format=torch.channels_last)
 
 
+@torch.library.custom_op("epass::batch_statistics", mutates_args=())
+def batch_statistics(
+    parts: Tensor, weight: Tensor, bias: Tensor, count: int, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Mean, variance, inverse of the deviation, and the factor and summand of a normalization, of sums in parts.
+
+    They are sums over `count` pixels and sums of squares, (n, 2, channels). One small kernel: a compiler makes three.
+    """
+    from . import kernels
+
+    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(bias, 5)
+    kernels.statistics[(len(bias) // LEAST_CHANNELS,)](
+        parts, weight, bias, *found, len(parts), float(count), epsilon, **_few_channels(bias)
+    )
+    return found
+
+
+@torch.library.custom_op("epass::batch_gradients", mutates_args=())
+def batch_gradients(
+    parts: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of weight and bias, and three numbers for a channel that make that of the maps, of sums in parts.
+
+    They are sums of the gradient of what was normalized, and of its products with the maps, (n, 2, channels). The three
+    are what that gradient and what the maps are multiplied by, and what is added. The statistics came as numbers: what
+    they add to the gradient is in here.
+    """
+    from . import kernels
+
+    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(mean, 5)
+    kernels.gradient_statistics[(len(mean) // LEAST_CHANNELS,)](
+        parts, mean, inverse, weight, *found, len(parts), float(count), **_few_channels(mean)
+    )
+    return found
+
+
+def _like(values: Tensor, number: int) -> Any:
+    return tuple(torch.empty_like(values, dtype=torch.float32) for _ in range(number))
+
+
+def _few_channels(values: Tensor) -> dict[str, int]:
+    return {"CHANNELS": len(values), "BLOCK": LEAST_CHANNELS, "ROWS": 128, "num_warps": 4}
+
+
 convolve.register_fake(
     lambda maps, weight, add=None, before=None, scale=None, shift=None, *, transposed=False, slope=1.0: _empty(
         maps, weight, add is None and before is None, transposed
@@ -271,3 +317,5 @@ picture_weight_sums.register_fake(_empty_picture_weight_sums)
 channel_sums.register_fake(_empty_channel_sums)
 add_and_sum.register_fake(lambda maps, add: (_empty_like(maps), _empty_channel_sums(maps)))
 gradient_sums.register_fake(lambda gradient, *others: _empty_channel_sums(gradient))
+batch_statistics.register_fake(lambda parts, weight, bias, count, epsilon: _like(bias, 5))
+batch_gradients.register_fake(lambda parts, mean, *others: _like(mean, 5))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..machine.distributed import sum_over_ranks, world_size
-from .operators import LEAST_CHANNELS, add_and_sum, channel_sums, gradient_sums
+from .operators import LEAST_CHANNELS, add_and_sum, batch_gradients, batch_statistics, channel_sums, gradient_sums
 from .shared_norm import SharedBatchNorm, remember
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -52,50 +52,41 @@ class Statistics(NamedTuple):
 
     mean: Tensor
     inverse: Tensor
+    scale: Tensor  # the same as a factor and a summand, with weight and bias
+    shift: Tensor
     shared: bool
 
     @classmethod
     def of(cls, norm: nn.BatchNorm2d, maps: Tensor, parts: Tensor | None) -> Statistics:
         """Of `maps`, whose sums in this process may be known in parts, (n, 2, channels); `norm` remembers them."""
+        parts = channel_sums(maps.detach()) if parts is None else parts
         count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
-        total, squares = _sums(channel_sums(maps.detach()) if parts is None else parts, shared)
-        count *= world_size() if shared else 1
-        mean = total / count
-        variance = (squares / count - mean.square()).clamp(min=0)
-        if norm.track_running_stats:
-            remember(norm, mean, variance * (count / max(count - 1, 1)))
-        return cls(mean, (variance + norm.eps).rsqrt(), shared)
+        if shared:
+            parts, count = sum_over_ranks(parts.sum(0))[None], world_size() * count
+        with torch.no_grad():
+            mean, variance, inverse, *line = batch_statistics(parts, norm.weight, norm.bias, count, norm.eps)
+            if norm.track_running_stats:
+                remember(norm, mean, variance * (count / max(count - 1, 1)))
+        scale, shift = line
+        return cls(mean, inverse, scale, shift, shared)
 
-    def line(self, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalization as one factor and one summand for each channel."""
-        factor = scale * self.inverse
-        return factor, shift - self.mean * factor
+    def gradients(self, maps: Tensor, weight: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Those of weight and bias, and the three numbers of each channel that make that of `maps`, of `made_of`.
 
-    def gradients(self, inner: Tensor, maps: Tensor, scale: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Those of `maps`, scale and shift, of that of what was normalized and of its sums in parts, (n, 2, channels).
-
-        The sums are those of `inner`, and of its products with `maps`. The statistics came as numbers: what they add to
-        the gradient of `maps` is in here. It depends on all rows that they were taken over, whoever has them.
+        The `parts` are sums of the gradient of what was normalized, and of its products with `maps`, (n, 2, channels).
         """
-        by_shift, product = _sums(parts)
-        by_scale = (product - self.mean * by_shift) * self.inverse
-        count, by_mean, by_deviation = maps.numel() // maps.shape[1], by_shift, by_scale
-        if self.shared:
-            by_mean, by_deviation = sum_over_ranks(torch.stack([by_shift, by_scale]))
-            count *= world_size()
-        factor, falls = scale * self.inverse, self.inverse * by_deviation / count
-        constant = factor * (self.mean * falls - by_mean / count)
-        by_maps = inner.float() * by_channel(factor) - maps.float() * by_channel(factor * falls) + by_channel(constant)
-        return by_maps.to(maps.dtype), by_scale, by_shift
+        count = maps.numel() // maps.shape[1]
+        by_weight, by_bias, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
+        if self.shared:  # what the statistics add depends on all rows that they were taken over, whoever has them
+            parts, count = sum_over_ranks(parts.sum(0))[None], world_size() * count
+            _, _, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
+        return by_weight, by_bias, tuple(three)
 
 
-def _sums(parts: Tensor, shared: bool = False) -> tuple[Tensor, Tensor]:
-    """Both sums of what came in parts, over all processes if `shared`."""
-    both = parts[:, 0].sum(0), parts[:, 1].sum(0)  # one by one: the compiler then goes on in the same kernel
-    if shared:
-        first, second = sum_over_ranks(torch.stack(both))
-        return first, second
-    return both
+def made_of(inner: Tensor, maps: Tensor, by_gradient: Tensor, by_maps: Tensor, constant: Tensor) -> Tensor:
+    """The gradient of `maps`, of that of what was normalized."""
+    found = inner.float() * by_channel(by_gradient) + maps.float() * by_channel(by_maps) + by_channel(constant)
+    return found.to(maps.dtype)
 
 
 def activate(maps: Tensor, scale: Tensor, shift: Tensor, slope: float) -> Tensor:
@@ -128,19 +119,28 @@ class _Added(torch.autograd.Function):
 class _Activated(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, maps: Tensor, mean: Tensor, inverse: Tensor, shared: bool, scale: Tensor, shift: Tensor, slope: float
+        ctx: Any,
+        maps: Tensor,
+        mean: Tensor,
+        inverse: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        shared: bool,
+        weight: Tensor,
+        bias: Tensor,
+        slope: float,
     ) -> Tensor:
-        ctx.save_for_backward(maps, mean, inverse, scale, shift)
+        ctx.save_for_backward(maps, mean, inverse, scale, shift, weight)
         ctx.shared, ctx.slope = shared, slope
-        return activate(maps, *Statistics(mean, inverse, shared).line(scale, shift), slope)
+        return activate(maps, scale, shift, slope)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        maps, mean, inverse, scale, shift = ctx.saved_tensors
-        statistics, gradient = Statistics(mean, inverse, ctx.shared), gradients[0]
-        by, plus = statistics.line(scale, shift)
-        parts = gradient_sums(gradient, maps, by, plus, ctx.slope)
-        rises = maps.float() * by_channel(by) + by_channel(plus) > 0
-        inner = torch.where(rises, gradient, ctx.slope * gradient)
-        by_maps, by_scale, by_shift = statistics.gradients(inner, maps, scale, parts)
-        return by_maps, None, None, None, by_scale, by_shift, None
+        maps, mean, inverse, scale, shift, weight = ctx.saved_tensors
+        gradient = gradients[0]
+        parts = gradient_sums(gradient, maps, scale, shift, ctx.slope)
+        statistics = Statistics(mean, inverse, scale, shift, ctx.shared)
+        by_weight, by_bias, three = statistics.gradients(maps, weight, parts)
+        rises = maps.float() * by_channel(scale) + by_channel(shift) > 0
+        by_maps = made_of(torch.where(rises, gradient, ctx.slope * gradient), maps, *three)
+        return by_maps, None, None, None, None, None, by_weight, by_bias, None
