@@ -14,7 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..machine.distributed import sum_over_ranks, world_size
-from .operators import LEAST_CHANNELS, add_and_sum, batch_gradients, batch_statistics, channel_sums, gradient_sums
+from .operators import (
+    LEAST_CHANNELS,
+    add_and_sum,
+    batch_gradients,
+    batch_statistics,
+    channel_sums,
+    channels_last,
+    gradient_sums,
+)
 from .shared_norm import SharedBatchNorm, remember
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -137,7 +145,7 @@ class _Activated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         maps, mean, inverse, scale, shift, weight = ctx.saved_tensors
-        gradient = gradients[0]
+        gradient = channels_last(gradients[0])  # that of a mean over pixels comes in another order
         parts = gradient_sums(gradient, maps, scale, shift, ctx.slope)
         statistics = Statistics(mean, inverse, scale, shift, ctx.shared)
         by_weight, by_bias, three = statistics.gradients(maps, weight, parts)
