@@ -227,9 +227,13 @@ def together(work: Callable[[int], Any], ranks: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="in half precision the whole network is compared instead")
-def test_a_unit_of_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("channels", [32, 48])
+def test_a_unit_of_two_processes(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    unit, x, gradient = layers_that_are_no_identity(_Unit(32, 32)), maps(10, 32), maps(10, 32, seed=4)
+    monkeypatch.setattr(passes, "can_be_compiled", lambda maps: True)
+    monkeypatch.setattr(passes, "HALVES", (torch.float32,))
+    unit = layers_that_are_no_identity(_Unit(channels, channels))
+    x, gradient = maps(10, channels), maps(10, channels, seed=4)
     exact, y = copy.deepcopy(unit).double(), x.double().requires_grad_()
     truth = exact(y)
     truth.backward(gradient.double())
