@@ -247,10 +247,9 @@ def _tile(maps: Tensor) -> tuple[int, int, int]:
 
 def _by_pixel(maps: Tensor) -> Tensor:
     """The order in memory that `sum_channels` takes: there may be other channels between the pixels."""
-    _, channels, height, width = maps.shape
+    height, width = maps.shape[2:]
     step = maps.stride(3)
-    ordered = maps.stride() == (height * width * step, 1, width * step, step) and step >= channels
-    return maps if ordered else channels_last(maps)
+    return maps if maps.stride() == (height * width * step, 1, width * step, step) else channels_last(maps)
 
 
 def _empty_channel_sums(maps: Tensor) -> Tensor:
