@@ -280,10 +280,11 @@ def test_neither_workers_nor_batches_change_a_pixel(mixed: list[Path], processes
 
 def test_few_pixels_are_decoded_at_a_time(mixed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = on_device(mixed)
+    expected = whole.pixels
     monkeypatch.setattr(device_jpeg, "TOGETHER", 40 * 30 + 33 * 47)
     stand_in = StandIn()
     images = on_device(mixed, stand_in)
-    assert torch.equal(images.pixels, whole.pixels)
+    assert torch.equal(images.pixels, expected)
     assert stand_in.batches == [2, 2]
     for source in (images, whole):
         source.workers.close()
