@@ -41,7 +41,7 @@ from PIL import Image
 from epass.data import open_dataset
 from epass.data.read.jpeg_header import read_encoded
 from epass.data.stream.device_jpeg import DeviceDecoder, find_decoder
-from epass.data.stream.disk import Files, StreamedImages, Workers, default_workers
+from epass.data.stream.disk import FILES_TOGETHER, Files, StreamedImages, Workers, default_workers
 from epass.engine.build import Experiment, build, check_recipe
 from epass.engine.timing import machine, time_steps, whole_step
 from epass.errors import InputError
@@ -124,9 +124,12 @@ def device_rates(folder: Path, image_size: int, seconds: float, device: torch.de
             yield from map(len, images.chunks(TOGETHER))
 
     def read() -> Iterator[int]:
-        with ThreadPoolExecutor(default_workers()) as pool:
-            while True:
-                yield len(list(pool.map(read_encoded, paths[:TOGETHER])))
+        pixels = memoryview(bytearray(3 * image_size**2))  # of no file: all are for the device
+        places = [(number, number) for number in range(len(some))]
+        jobs = [places[start : start + FILES_TOGETHER] for start in range(0, len(places), FILES_TOGETHER)]
+        while True:
+            begun = [images.workers.submit(rows, job, lambda _: pixels) for job in jobs]
+            yield sum(len(future.result()) for future in begun)
 
     rates = {}
     for name, work in {"read": read, "decoded": decode, "scaled": scale, "all": all_of_it}.items():

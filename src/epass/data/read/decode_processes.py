@@ -1,88 +1,133 @@
-"""Decoding in other processes: Python lets one thread at a time run, and opening images is too much Python for many.
+"""Reading in other processes: Python lets one thread at a time run, and opening images is too much Python for many.
 
-Each process serves one thread of this one over two pipes and ends when its requests do, however this process ends. A
-request is a line of JSON; the answer is a length, then either a message of that many bytes or, if it is 0, the pixels.
+Each process serves one thread of this one over a socket and ends when its requests do, however this process ends. A
+request is a line of JSON: an image size, whether files for a GPU are wanted as they are, and paths. If they are, the
+answer begins with a length and as many bytes of JSON, which say of each file what `Encoded` does or null, and with the
+bytes of those files. For each of the others follow a length and either a message of that many bytes or, if it is 0, the
+pixels.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
+
+import numpy as np
 
 from ...errors import InputError
+from .jpeg_header import Encoded, Frame, read_encoded
 
 LENGTH = struct.Struct("<I")
-PIPE = 1 << 20  # bytes: an image should fit, so that neither side waits for the other in the middle of it
+BUFFER = 1 << 20  # bytes: an image should fit, so that neither side waits for the other in the middle of it
 
 
 class DecodingProcess:
-    """A process that decodes image files as `decode` does; it starts with the first of them."""
+    """A process that decodes image files as `decode` does, or reads those for a GPU; it starts with the first file."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
 
-    def read(self, images: Sequence[tuple[Path, int, memoryview]]) -> None:
-        """Fill the memory of each (path, image size, memory); the first file that cannot be read is an InputError."""
-        asked, done, failed = 0, 0, -1
-        while done < len(images):
+    def read(
+        self, paths: Sequence[Path], image_size: int, memory: Callable[[int], memoryview], *, encoded: bool = False
+    ) -> list[Encoded | None]:
+        """Fill the memory of each file, by its number, but, if `encoded`, return the bytes of those for a GPU.
+
+        The first file that cannot be read is an InputError.
+        """
+        found: list[Encoded | None] = [None] * len(paths)
+        left, failed = [*range(len(paths))], (False, 0)
+        while left:
             try:
-                process = self._process or self._start()
-                while asked < min(done + 2, len(images)):  # one more than it works on, so that it never waits
-                    self._ask(process, images[asked])
-                    asked += 1
-                self._receive(process, *images[done])
-            except (BrokenPipeError, EOFError):
-                if failed == done:
-                    path = images[done][0]
-                    raise InputError(f"Decoding '{path}' ended a process twice: free memory or remove it.") from None
+                answers = self._socket if self._socket is not None else self._start()
+                self._ask(answers, [paths[number] for number in left], image_size, encoded)
+                if encoded:
+                    found, encoded = _receive_encoded(answers), False
+                    left = [number for number, one in enumerate(found) if one is None]
+                while left:
+                    _receive_pixels(answers, memory, left[0])
+                    left.pop(0)
+            except (ConnectionError, EOFError):
+                if failed == (encoded, len(left)):
+                    names = ", ".join(f"'{paths[number]}'" for number in (left if encoded else left[:1]))
+                    raise InputError(f"Decoding {names} ended a process twice: free memory or remove it.") from None
+                failed = encoded, len(left)
                 self.close()
-                asked, failed = done, done
-                continue
             except BaseException:
                 self.close()  # what it has been asked already would be taken for the answer to what comes next
                 raise
-            done += 1
+        return found
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> socket.socket:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
-        # In a session of its own, so that Ctrl-C reaches only the process that knows what to do about it.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-        )
-        _enlarge(self._process.stdout)
-        return self._process
+        # A pipe would hand over little at a time, and a thread would ask to run again after each part.
+        self._socket, other = socket.socketpair()
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)  # up to what the system allows
+        with other:
+            # In a session of its own, so that Ctrl-C reaches only the process that knows what to do about it.
+            self._process = subprocess.Popen(
+                command, stdin=other.fileno(), stdout=other.fileno(), env=environment, start_new_session=True
+            )
+        return self._socket
 
-    def _ask(self, process: subprocess.Popen[bytes], image: tuple[Path, int, memoryview]) -> None:
-        requests = cast(IO[bytes], process.stdin)
-        requests.write(json.dumps([str(image[0]), image[1]]).encode() + b"\n")
-        requests.flush()
-
-    def _receive(self, process: subprocess.Popen[bytes], path: Path, image_size: int, memory: memoryview) -> None:
-        answers = cast(IO[bytes], process.stdout)
-        length = answers.read(LENGTH.size)
-        if len(length) < LENGTH.size:
-            raise EOFError
-        if size := LENGTH.unpack(length)[0]:
-            raise InputError(answers.read(size).decode(errors="replace"))
-        if answers.readinto(memory) < len(memory):  # type: ignore[attr-defined]
-            raise EOFError
+    def _ask(self, requests: socket.socket, paths: Sequence[Path], image_size: int, encoded: bool) -> None:
+        requests.sendall(json.dumps([image_size, encoded, [*map(str, paths)]]).encode() + b"\n")
 
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
+        process, self._process, answers, self._socket = self._process, None, self._socket, None
+        if answers is not None:
+            answers.close()
         if process is not None:
             process.kill()
-            with suppress(BrokenPipeError):  # what was written and never read
-                process.__exit__(None, None, None)
+            process.wait()
+
+
+def _receive_encoded(answers: socket.socket) -> list[Encoded | None]:
+    """What was found out about each file of a request, and the bytes of all of them in one piece."""
+    facts = json.loads(_receive(answers, LENGTH.unpack(_receive(answers, LENGTH.size))[0]))
+    data = np.empty(sum(fact[0] for fact in facts if fact), np.uint8)
+    _fill(answers, data.data)
+    found: list[Encoded | None] = []
+    end = 0
+    for fact in facts:
+        if fact is None:
+            found.append(None)
+            continue
+        size, frame, turn = fact
+        end += size
+        found.append(Encoded(data[end - size : end], Frame(*frame), tuple(turn)))
+    return found
+
+
+def _receive_pixels(answers: socket.socket, memory: Callable[[int], memoryview], number: int) -> None:
+    if size := LENGTH.unpack(_receive(answers, LENGTH.size))[0]:
+        raise InputError(_receive(answers, size).decode(errors="replace"))
+    _fill(answers, memory(number))
+
+
+def _receive(answers: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    _fill(answers, memoryview(data))
+    return data
+
+
+def _fill(answers: socket.socket, memory: memoryview) -> None:
+    while len(memory):
+        # It waits for all of them at once, without Python; only a signal makes them fewer.
+        received = answers.recv_into(memory, len(memory), socket.MSG_WAITALL)
+        if not received:
+            raise EOFError
+        memory = memory[received:]
 
 
 def serve() -> None:
@@ -93,19 +138,26 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get between the answers
     for line in requests:
-        path, image_size = json.loads(line)
-        try:
-            pixels = decode(Path(path), image_size).tobytes()
-            answers.write(LENGTH.pack(0) + pixels)
-        except InputError as problem:
-            message = str(problem).encode(errors="replace")
-            answers.write(LENGTH.pack(len(message)) + message)
-        answers.flush()
+        image_size, encoded, paths = json.loads(line)
+        if encoded:
+            found = [read_encoded(Path(path)) for path in paths]
+            _send_encoded(answers, found)
+            paths = [path for path, bytes_of in zip(paths, found, strict=True) if bytes_of is None]
+            del found  # nobody needs the bytes of earlier files
+        for path in paths:
+            try:
+                pixels = decode(Path(path), image_size).tobytes()
+                answers.write(LENGTH.pack(0) + pixels)
+            except InputError as problem:
+                message = str(problem).encode(errors="replace")
+                answers.write(LENGTH.pack(len(message)) + message)
+            answers.flush()
 
 
-def _enlarge(pipe: IO[bytes] | None) -> None:
-    assert pipe is not None
-    with suppress(ImportError, AttributeError, OSError):  # Linux only, and up to what the system allows
-        import fcntl
-
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+def _send_encoded(answers: IO[bytes], found: Sequence[Encoded | None]) -> None:
+    facts = json.dumps([one and (len(one.data), one.frame, one.turn) for one in found]).encode()
+    answers.write(LENGTH.pack(len(facts)) + facts)
+    for one in found:
+        if one is not None:
+            answers.write(one.data.data)
+    answers.flush()

@@ -59,33 +59,35 @@ class DeviceDecoder:
             yield
             self._stream.synchronize()
 
-    def squares(self, images: Sequence[Encoded], size: int) -> list[Tensor | None]:
-        """The upright central square of each as uint8 (3, size, size), or None where this device cannot decode it."""
-        made: list[Tensor | None] = []
-        for some in _portions(images):
-            made += self._squares(some, size)
-        return made
+    def squares(self, images: Sequence[Encoded], size: int) -> tuple[list[int], Tensor]:
+        """The upright central squares as uint8 (N, 3, size, size), of the images with these numbers.
 
-    def _squares(self, images: list[Encoded], size: int) -> list[Tensor | None]:
-        groups: dict[tuple[Span, Span], list[tuple[int, Tensor]]] = {}  # of those that are scaled alike
+        They are in some order, and those that this device cannot decode are missing.
+        """
+        numbers: list[int] = []
+        made: list[Tensor] = []
+        for start, some in _portions(images):
+            for group, squares in self._squares(some, size):
+                numbers += [start + number for number in group]
+                made.append(squares)
+        if len(made) == 1:
+            return numbers, made[0].contiguous()
+        nothing = torch.empty(0, 3, size, size, dtype=torch.uint8, device=self.device)
+        return numbers, torch.cat([nothing, *made])
+
+    def _squares(self, images: list[Encoded], size: int) -> Iterator[tuple[list[int], Tensor]]:
+        groups: dict[Cut, tuple[list[int], list[Tensor]]] = {}  # of those that are scaled and turned alike
         for number, (image, pixels) in enumerate(zip(images, self._decoded(images), strict=True)):
             if pixels is not None:
-                top, left, side = square_before(image.turn, image.frame.height, image.frame.width)
-                rows, columns = (
-                    Span.around(top, side, pixels.shape[1], size),
-                    Span.around(left, side, pixels.shape[2], size),
-                )
-                place = pixels[:, top - rows.start :, left - columns.start :][:, : rows.length, : columns.length]
-                groups.setdefault((rows, columns), []).append((number, place))
-        made: list[Tensor | None] = [None] * len(images)
-        for (rows, columns), group in groups.items():
-            down, across = (self._weights(span, size, self.device) for span in (rows, columns))
-            places = torch.stack([place for _, place in group])
-            scaled = places if rows.used == size else scale(places, down, across)
-            for (number, _), square in zip(group, scaled, strict=True):
-                turn = images[number].turn[0]
-                made[number] = _TURNS[turn](square) if turn else square
-        return made
+                cut, place = find_cut(image.turn, image.frame.height, image.frame.width, size)
+                numbers, places = groups.setdefault(cut, ([], []))
+                numbers.append(number)
+                places.append(pixels[place])
+        for cut, (numbers, places) in groups.items():
+            down, across = (self._weights(span, size, self.device) for span in (cut.rows, cut.columns))
+            whole = torch.stack(places)
+            scaled = whole if cut.rows.used == size else scale(whole, down, across)
+            yield numbers, _TURNS[cut.turn](scaled) if cut.turn else scaled
 
     def _decoded(self, images: list[Encoded]) -> list[Tensor | None]:
         try:
@@ -108,19 +110,19 @@ class DeviceDecoder:
         return [pixels if pixels.shape == shape else None for pixels, shape in zip(found, shapes, strict=True)]
 
 
-def _portions(images: Sequence[Encoded]) -> Iterator[list[Encoded]]:
-    """As many as may be decoded at a time."""
+def _portions(images: Sequence[Encoded]) -> Iterator[tuple[int, list[Encoded]]]:
+    """As many as may be decoded at a time, and the number of the first of them."""
     some: list[Encoded] = []
-    pixels = 0
+    start, pixels = 0, 0
     for image in images:
         own = image.frame.width * image.frame.height
         if some and pixels + own > TOGETHER:
-            yield some
-            some, pixels = [], 0
+            yield start, some
+            start, some, pixels = start + len(some), [], 0
         some.append(image)
         pixels += own
     if some:
-        yield some
+        yield start, some
 
 
 class Span(NamedTuple):
@@ -136,6 +138,24 @@ class Span(NamedTuple):
         beside = 0 if used == size else ceil(max(1.0, used / size))
         before, after = min(start, beside), min(length - start - used, beside)
         return cls(before + used + after, before, used)
+
+
+class Cut(NamedTuple):
+    """What is done with a decoded image."""
+
+    rows: Span
+    columns: Span
+    turn: str
+
+
+@lru_cache(1024)
+def find_cut(turn: tuple[str, bool, bool], height: int, width: int, size: int) -> tuple[Cut, tuple[slice, ...]]:
+    """How an image becomes a square, and which part of it does."""
+    top, left, side = square_before(turn, height, width)
+    rows, columns = Span.around(top, side, height, size), Span.around(left, side, width, size)
+    starts = (top - rows.start, left - columns.start)
+    place = (slice(start, start + span.length) for start, span in zip(starts, (rows, columns), strict=True))
+    return Cut(rows, columns, turn[0]), (slice(None), *place)
 
 
 def scale(images: Tensor, down: Tensor, across: Tensor) -> Tensor:

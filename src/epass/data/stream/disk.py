@@ -26,6 +26,7 @@ Streaming = bool | Literal["auto"]
 SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
 THREADS_DO = 4  # workers: with more of them, decoding threads wait for each other and processes decode faster
 TOGETHER = 8  # images that a process is given at a time
+FILES_TOGETHER = 16  # the same of files for a device, which a process only reads
 
 
 class Rows(Protocol):
@@ -39,7 +40,8 @@ class Rows(Protocol):
         """One image as uint8 (C, H, W); called by several threads at a time."""
 
 
-Job = list[tuple[int, memoryview]]  # positions of images, and where they are wanted
+Job = list[tuple[int, int]]  # positions of images, and the rows of a batch where they are wanted
+Memory = Callable[[int], memoryview]  # of such a row
 
 
 class Files:
@@ -94,13 +96,13 @@ class Workers:
         self._own = threading.local()  # the process of each thread
         self._started: list[DecodingProcess] = []
 
-    def submit(self, rows: Rows, job: Job) -> Future[list[Encoded | None]]:
+    def submit(self, rows: Rows, job: Job, memory: Memory) -> Future[list[Encoded | None]]:
         """Begin to read these images into where they are wanted, or to find the bytes of those for a device."""
         if self._pool is None:
             # Pillow lets other threads run while it decodes and scales; what it warns of changes no pixel.
             warnings.filterwarnings("ignore", module=r"PIL\.")
             self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="read")
-        return self._pool.submit(self._read, rows, job)
+        return self._pool.submit(self._read, rows, job, memory)
 
     def submit_to_device(self, work: Callable[[], Tensor]) -> Future[Tensor]:
         """Do this in the one thread that has a device decode: it waits for the device, which others need not."""
@@ -108,22 +110,23 @@ class Workers:
             self._device_pool = ThreadPoolExecutor(1, thread_name_prefix="read-device")
         return self._device_pool.submit(work)
 
-    def _read(self, rows: Rows, job: Job) -> list[Encoded | None]:
-        encoded: list[Encoded | None] = [None] * len(job)
-        if isinstance(rows, Files) and rows.device is not None:
-            encoded = [read_encoded(rows.paths[position]) for position, _ in job]
-        self._decode(rows, [part for part, found in zip(job, encoded, strict=True) if found is None])
-        return encoded
-
-    def _decode(self, rows: Rows, job: Job) -> None:
-        if self.processes and isinstance(rows, Files):
+    def _read(self, rows: Rows, job: Job, memory: Memory) -> list[Encoded | None]:
+        files = rows if isinstance(rows, Files) else None
+        if self.processes and files is not None:
             if not hasattr(self._own, "process"):
                 self._own.process = DecodingProcess()
                 self._started.append(self._own.process)
-            self._own.process.read([(rows.paths[position], rows.image_size, memory) for position, memory in job])
-            return
-        for position, memory in job:
-            np.frombuffer(memory, dtype=np.uint8)[:] = rows.read(position).numpy().reshape(-1)
+            process: DecodingProcess = self._own.process
+            paths = [files.paths[position] for position, _ in job]
+            wanted = files.device is not None
+            return process.read(paths, files.image_size, lambda number: memory(job[number][1]), encoded=wanted)
+        found: list[Encoded | None] = [None] * len(job)
+        for number, (position, row) in enumerate(job):
+            if files is not None and files.device is not None:
+                found[number] = read_encoded(files.paths[position])
+            if found[number] is None:
+                np.frombuffer(memory(row), dtype=np.uint8)[:] = rows.read(position).numpy().reshape(-1)
+        return found
 
     def close(self) -> None:
         """Give up what was begun and end the threads and their processes."""
@@ -136,20 +139,34 @@ class Workers:
 
 
 class Pending:
-    """Images that are being read into one tensor, page-locked if a GPU wants them."""
+    """Images that are being read into one tensor, page-locked if a GPU wants them, which is made when one arrives."""
+
+    together = TOGETHER
 
     def __init__(self, rows: Rows, workers: Workers, positions: Sequence[int], pin: bool) -> None:
-        self._pixels = torch.empty(len(positions), *rows.shape, dtype=torch.uint8, pin_memory=pin)
-        places = self._pixels.numpy()
+        self._shape, self._pin = (len(positions), *rows.shape), pin
+        self._held: Tensor | None = None
+        self._lock = threading.Lock()
         self._again: list[tuple[int, int]] = []  # rows of an image that an earlier row holds, and that row
         self._first: dict[int, int] = {}  # the first row of every image
         for row, position in enumerate(positions):
             if self._first.setdefault(position, row) != row:
                 self._again.append((row, self._first[position]))
-        wanted = [(position, memoryview(places[row]).cast("B")) for position, row in self._first.items()]
-        together = max(1, min(TOGETHER, len(wanted) // workers.count)) if workers.processes else 1
-        starts = range(0, len(wanted), together)
-        self._futures = [workers.submit(rows, wanted[start : start + together]) for start in starts]
+        wanted = [*self._first.items()]
+        # The last jobs of a batch find all workers busy because those of the next batches wait already.
+        together = max(1, min(self.together, len(wanted) * self.together // TOGETHER // workers.count))
+        starts = range(0, len(wanted), together if workers.processes else 1)
+        self._futures = [workers.submit(rows, wanted[start : start + starts.step], self._memory) for start in starts]
+
+    @property
+    def _pixels(self) -> Tensor:
+        with self._lock:
+            if self._held is None:
+                self._held = torch.empty(self._shape, dtype=torch.uint8, pin_memory=self._pin)
+            return self._held
+
+    def _memory(self, row: int) -> memoryview:
+        return memoryview(self._pixels.numpy()[row]).cast("B")
 
     def result(self) -> Tensor:
         """The images, once all are there; the first one that cannot be read is reported here."""
@@ -167,24 +184,34 @@ class Pending:
 class PendingOnDevice(Pending):
     """Images whose files are being read, and decoded by a device as soon as all are there."""
 
+    together = FILES_TOGETHER
+
     def __init__(self, rows: Files, device: DeviceDecoder, workers: Workers, positions: Sequence[int]) -> None:
         super().__init__(rows, workers, positions, pin=device.device.type == "cuda")
         self._rows, self._device = rows, device
         self._decoded = workers.submit_to_device(self._decode)
 
     def _decode(self) -> Tensor:
-        encoded = dict(zip(self._first, (found for some in self._futures for found in some.result()), strict=True))
+        found = [one for some in self._futures for one in some.result()]
         self._futures = []  # which hold the bytes
-        known = {position: found for position, found in encoded.items() if found is not None}
+        wanted = [*self._first.items()]
+        known = [number for number, one in enumerate(found) if one is not None]
+        place = [-1] * self._shape[0]  # of each row among all that are made
         with self._device.at_work():
-            squares = dict(zip(known, self._device.squares([*known.values()], self._rows.image_size), strict=True))
-            made = {position: square for position, square in squares.items() if square is not None}
-            for position in squares.keys() - made.keys():
-                self._pixels[self._first[position]] = self._rows.read(position)
-            held = self._pixels if len(made) == len(self._first) else self._pixels.to(self._device.device)
-            found = {row: made.get(position, held[row]) for position, row in self._first.items()}
-            found |= {row: found[first] for row, first in self._again}
-            return torch.stack([found[row] for row in range(len(held))]) if found else held.to(self._device.device)
+            made, pixels = self._device.squares([one for one in found if one is not None], self._rows.image_size)
+            for at, number in enumerate(made):
+                place[wanted[known[number]][1]] = at
+            for (position, row), one in zip(wanted, found, strict=True):
+                if one is not None and place[row] < 0:  # the device cannot
+                    self._pixels[row] = self._rows.read(position)
+            if len(made) < len(wanted):
+                pixels = torch.cat([pixels, self._pixels.to(self._device.device)])
+                place = [at if at >= 0 else len(made) + row for row, at in enumerate(place)]
+            for row, first in self._again:
+                place[row] = place[first]
+            if place == [*range(len(pixels))]:
+                return pixels
+            return pixels[torch.tensor(place, device=self._device.device)]
 
     def result(self) -> Tensor:
         pixels = self._decoded.result()
