@@ -18,6 +18,7 @@ from PIL import Image
 
 from epass.data.read.decode import decode
 from epass.data.read.decode_processes import DecodingProcess
+from epass.data.stream import disk
 from epass.data.stream.disk import THREADS_DO, Files, Mapped, StreamedImages, Workers
 
 Refused = Callable[..., AbstractContextManager[None]]
@@ -54,9 +55,11 @@ def test_the_pixels_are_those_of_decode_in_any_order_and_number(images: Streamed
     assert 1 <= len(processes(images)) <= 2  # started once, kept between batches
 
 
-def test_few_workers_are_threads_and_many_have_processes() -> None:
+def test_few_workers_are_threads_and_many_have_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Workers(THREADS_DO).processes
     assert Workers(THREADS_DO + 1).processes
+    monkeypatch.setattr(disk, "PROCESSES_DO", False)
+    assert not Workers(THREADS_DO + 1).processes
     rows = Mapped(torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).view(2, 3, 4, 4))
     mapped = StreamedImages(rows, torch.arange(2), torch.zeros(2), Workers(2, processes=True))
     assert torch.equal(mapped.pixels, rows.pixels)

@@ -25,6 +25,7 @@ from .device_jpeg import Decoder, DeviceDecoder
 Streaming = bool | Literal["auto"]
 SHARE = 0.5  # of the free memory: what "auto" lets decoded images take
 THREADS_DO = 4  # workers: with more of them, decoding threads wait for each other and processes decode faster
+PROCESSES_DO = os.name == "posix"  # elsewhere a process cannot be given the socket that it is asked over
 TOGETHER = 8  # images that a process is given at a time
 FILES_TOGETHER = 16  # the same of files for a device, which a process only reads
 
@@ -90,7 +91,7 @@ class Workers:
 
     def __init__(self, count: int | None = None, *, processes: bool | None = None) -> None:
         self.count = count or default_workers()
-        self.processes = self.count > THREADS_DO if processes is None else processes
+        self.processes = PROCESSES_DO and self.count > THREADS_DO if processes is None else processes
         self._pool: ThreadPoolExecutor | None = None
         self._device_pool: ThreadPoolExecutor | None = None
         self._own = threading.local()  # the process of each thread
