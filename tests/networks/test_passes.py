@@ -75,6 +75,14 @@ def test_sums_of_a_gradient(images: int, channels: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "channels"), [(1, 16), (300, 48)])
+def test_parts_in_one(number: int, channels: int) -> None:
+    parts = torch.randn(number, 2, channels, generator=torch.Generator().manual_seed(0))
+    found = operators.sum_parts(parts.to(DEVICE))
+    assert found.shape == (1, 2, channels)
+    torch.testing.assert_close(found[0].cpu(), sum(parts), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("number", "channels"), [(1, 16), (300, 48)])
 def test_statistics_of_sums_in_parts(number: int, channels: int) -> None:
     torch.manual_seed(0)
     parts = torch.rand(number, 2, channels).double()

@@ -261,19 +261,29 @@ def _empty_like(maps: Tensor) -> Tensor:
     return torch.empty_like(maps, memory_format=torch.channels_last)
 
 
+@torch.library.custom_op("epass::sum_parts", mutates_args=())
+def sum_parts(parts: Tensor) -> Tensor:
+    """Sums in parts, (n, 2, channels), in one, (1, 2, channels). One small kernel: a compiler makes three."""
+    from . import kernels
+
+    found = parts.new_empty(1, *parts.shape[1:])
+    kernels.total[(parts.shape[2] // LEAST_CHANNELS,)](parts, found, len(parts), **_few_channels(parts.shape[2]))
+    return found
+
+
 @torch.library.custom_op("epass::batch_statistics", mutates_args=())
 def batch_statistics(
     parts: Tensor, weight: Tensor, bias: Tensor, count: int, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Mean, variance, inverse of the deviation, and the factor and summand of a normalization, of sums in parts.
 
-    They are sums over `count` pixels and sums of squares, (n, 2, channels). One small kernel: a compiler makes three.
+    They are sums over `count` pixels and sums of squares, (n, 2, channels).
     """
     from . import kernels
 
     found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(bias, 5)
     kernels.statistics[(len(bias) // LEAST_CHANNELS,)](
-        parts, weight, bias, *found, len(parts), float(count), epsilon, **_few_channels(bias)
+        parts, weight, bias, *found, len(parts), float(count), epsilon, **_few_channels(len(bias))
     )
     return found
 
@@ -292,7 +302,7 @@ def batch_gradients(
 
     found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(mean, 5)
     kernels.gradient_statistics[(len(mean) // LEAST_CHANNELS,)](
-        parts, mean, inverse, weight, *found, len(parts), float(count), **_few_channels(mean)
+        parts, mean, inverse, weight, *found, len(parts), float(count), **_few_channels(len(mean))
     )
     return found
 
@@ -301,8 +311,8 @@ def _like(values: Tensor, number: int) -> Any:
     return tuple(torch.empty_like(values, dtype=torch.float32) for _ in range(number))
 
 
-def _few_channels(values: Tensor) -> dict[str, int]:
-    return {"CHANNELS": len(values), "BLOCK": LEAST_CHANNELS, "ROWS": 128, "num_warps": 4}
+def _few_channels(channels: int) -> dict[str, int]:
+    return {"CHANNELS": channels, "BLOCK": LEAST_CHANNELS, "ROWS": 128, "num_warps": 4}
 
 
 convolve.register_fake(
@@ -316,5 +326,6 @@ picture_weight_sums.register_fake(_empty_picture_weight_sums)
 channel_sums.register_fake(_empty_channel_sums)
 add_and_sum.register_fake(lambda maps, add: (_empty_like(maps), _empty_channel_sums(maps)))
 gradient_sums.register_fake(lambda gradient, *others: _empty_channel_sums(gradient))
+sum_parts.register_fake(lambda parts: parts.new_empty(1, *parts.shape[1:]))
 batch_statistics.register_fake(lambda parts, weight, bias, count, epsilon: _like(bias, 5))
 batch_gradients.register_fake(lambda parts, mean, *others: _like(mean, 5))

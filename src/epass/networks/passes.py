@@ -22,6 +22,7 @@ from .operators import (
     channel_sums,
     channels_last,
     gradient_sums,
+    sum_parts,
 )
 from .shared_norm import SharedBatchNorm, remember
 
@@ -70,7 +71,7 @@ class Statistics(NamedTuple):
         parts = channel_sums(maps.detach()) if parts is None else parts
         count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
         if shared:
-            parts, count = sum_over_ranks(parts.sum(0))[None], world_size() * count
+            parts, count = sum_over_ranks(sum_parts(parts)), world_size() * count
         with torch.no_grad():
             mean, variance, inverse, *line = batch_statistics(parts, norm.weight, norm.bias, count, norm.eps)
             if norm.track_running_stats:
@@ -83,10 +84,10 @@ class Statistics(NamedTuple):
 
         The `parts` are sums of the gradient of what was normalized, and of its products with `maps`, (n, 2, channels).
         """
-        count = maps.numel() // maps.shape[1]
+        count, parts = maps.numel() // maps.shape[1], sum_parts(parts) if self.shared else parts
         by_weight, by_bias, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
         if self.shared:  # what the statistics add depends on all rows that they were taken over, whoever has them
-            parts, count = sum_over_ranks(parts.sum(0))[None], world_size() * count
+            parts, count = sum_over_ranks(parts), world_size() * count
             _, _, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
         return by_weight, by_bias, tuple(three)
 
