@@ -20,7 +20,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from epass.networks import kernels, operators
+from epass.networks import kernels, operators, sum_kernels
 
 KINDS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", int: "i32", float: "fp32"}
 
@@ -42,9 +42,10 @@ class Compiled:  # in the place of a kernel: is launched and compiles
         print(triton.compile(source, target=target, options={"num_warps": num_warps}).metadata.shared)
 
 
-convolutions = ("convolve_rows", "weight_sums", "convolve_pictures", "picture_weight_sums")
-for name in (*convolutions, "sum_channels", "total", "statistics", "gradient_statistics"):
+for name in ("convolve_rows", "weight_sums", "convolve_pictures", "picture_weight_sums"):
     setattr(kernels, name, Compiled(getattr(kernels, name)))
+for name in ("sum_channels", "total", "statistics", "gradient_statistics"):
+    setattr(sum_kernels, name, Compiled(getattr(sum_kernels, name)))
 narrow, wide = (torch.zeros(960, 32, 32, width, dtype=torch.bfloat16).permute(0, 3, 1, 2) for width in (16, 32))
 for weight, maps in ((torch.zeros(32, 32, 3, 3), wide), (torch.zeros(32, 16, 3, 3), narrow)):
     operators.convolve(maps, weight)

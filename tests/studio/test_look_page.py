@@ -210,6 +210,32 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
 
 
+def test_news_of_a_job_are_not_undone_by_an_older_list(browser, show):
+    """The list is asked for, a job ends, and only then the answer arrives, which says that it runs."""
+    show("finish", "!!document.querySelector('#finish-file')")
+    found = browser.evaluate(
+        """import("/static/jobs.js").then(async ({ followJobs }) => {
+          const job = (id, state) => ({ id, state, started: 0 });
+          let tell, answer;
+          const api = { get: () => new Promise((arrives) => { answer = arrives; }) };
+          const jobs = followJobs({ on: (_, told) => { tell = told; }, api }, () => {});
+          const states = () => Object.fromEntries(jobs.all().map(({ id, state }) => [id, state]));
+          tell(job("gone", "running"));
+          const read = jobs.read();
+          tell(job("ended", "finished"));
+          tell(job("new", "running"));
+          answer([job("ended", "running"), job("other", "running")]);
+          await read;
+          const first = states();
+          const again = jobs.read();
+          answer([job("ended", "removed")]);
+          await again;
+          return [first, states()];
+        })"""
+    )
+    assert found == [{"ended": "finished", "new": "running", "other": "running"}, {"ended": "removed"}]
+
+
 def test_labels_are_taken_in_and_replaced_only_when_asked(browser, show):
     show("finish", "!!document.querySelector('#finish-file')")
     browser.evaluate(

@@ -209,14 +209,14 @@ def _sum_channels(
     out: Tensor | None = None,
     slope: float = 1.0,
 ) -> Tensor:
-    from . import kernels
+    from . import sum_kernels
 
     channels, block, tile = _tile(maps)
     pixels = maps.numel() // channels
     sums = _empty_channel_sums(maps)
     maps = _by_pixel(maps)
     other = maps if other is None else _by_pixel(other)
-    kernels.sum_channels[(len(sums), channels // block)](
+    sum_kernels.sum_channels[(len(sums), channels // block)](
         maps,
         other,
         maps if scale is None else scale,
@@ -264,10 +264,10 @@ def _empty_like(maps: Tensor) -> Tensor:
 @torch.library.custom_op("epass::sum_parts", mutates_args=())
 def sum_parts(parts: Tensor) -> Tensor:
     """Sums in parts, (n, 2, channels), in one, (1, 2, channels). One small kernel: a compiler makes three."""
-    from . import kernels
+    from . import sum_kernels
 
     found = parts.new_empty(1, *parts.shape[1:])
-    kernels.total[(parts.shape[2] // LEAST_CHANNELS,)](parts, found, len(parts), **_few_channels(parts.shape[2]))
+    sum_kernels.total[(parts.shape[2] // LEAST_CHANNELS,)](parts, found, len(parts), **_few_channels(parts.shape[2]))
     return found
 
 
@@ -279,10 +279,10 @@ def batch_statistics(
 
     They are sums over `count` pixels and sums of squares, (n, 2, channels).
     """
-    from . import kernels
+    from . import sum_kernels
 
     found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(bias, 5)
-    kernels.statistics[(len(bias) // LEAST_CHANNELS,)](
+    sum_kernels.statistics[(len(bias) // LEAST_CHANNELS,)](
         parts, weight, bias, *found, len(parts), float(count), epsilon, **_few_channels(len(bias))
     )
     return found
@@ -298,10 +298,10 @@ def batch_gradients(
     are what that gradient and what the maps are multiplied by, and what is added. The statistics came as numbers: what
     they add to the gradient is in here.
     """
-    from . import kernels
+    from . import sum_kernels
 
     found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(mean, 5)
-    kernels.gradient_statistics[(len(mean) // LEAST_CHANNELS,)](
+    sum_kernels.gradient_statistics[(len(mean) // LEAST_CHANNELS,)](
         parts, mean, inverse, weight, *found, len(parts), float(count), **_few_channels(len(mean))
     )
     return found

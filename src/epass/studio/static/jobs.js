@@ -58,6 +58,8 @@ export function fileLinks(job) {
 /** All jobs, kept fresh by the server's news; `changed()` is called after each. */
 export function followJobs(studio, changed) {
   const jobs = new Map();
+  const heard = new Map(); // of each job, which news told of it last: a list that was asked for before that is older
+  let news = 0;
   const take = (job) => {
     const { step, values, what } = job.progress ?? {};
     const curve = jobs.get(job.id)?.curve ?? { name: "test_error" in (values ?? {}) ? "test_error" : "loss", points: [] };
@@ -66,14 +68,17 @@ export function followJobs(studio, changed) {
     jobs.set(job.id, { ...job, curve });
   };
   studio.on("job", (job) => {
+    heard.set(job.id, ++news);
     take(job);
     changed(job);
   });
   return {
     async read() {
+      const asked = news;
       const found = await studio.api.get("/api/jobs");
-      for (const id of jobs.keys()) if (!found.some((job) => job.id === id)) jobs.delete(id);
-      found.forEach(take);
+      const isFresh = (id) => !(heard.get(id) > asked);
+      for (const id of jobs.keys()) if (isFresh(id) && !found.some((job) => job.id === id)) jobs.delete(id);
+      found.filter((job) => isFresh(job.id)).forEach(take);
     },
     /** the newest first */
     all: () => [...jobs.values()].sort((a, b) => b.started - a.started),

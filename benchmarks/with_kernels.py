@@ -1,6 +1,6 @@
 """The time of a training step with our kernels and without them. Both stand ready and are timed in turns.
 
-    python benchmarks/own_kernels.py [--net wrn-28-8] [--method simmatch] [--turns 5] [--steps 100]
+    python benchmarks/with_kernels.py [--net wrn-28-8] [--method simmatch] [--turns 5] [--steps 100]
 
 Without them the same step is compiled and recorded, and the library and the compiler do everything.
 """

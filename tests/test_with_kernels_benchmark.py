@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import own_kernels
 import pytest
+import with_kernels
 
 from epass.engine.timing import noise
 from epass.networks import passes
@@ -13,11 +13,13 @@ from epass.networks import passes
 @pytest.mark.slow
 def test_one_of_two_is_built_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[bool] = []
-    build, can = own_kernels.build, passes.can_be_compiled
-    monkeypatch.setattr(own_kernels, "build", lambda *args: built.append(passes.can_be_compiled is can) or build(*args))
-    monkeypatch.setattr(own_kernels, "images_for", lambda device: noise(images=200, classes=10, image_size=8))
+    build, can = with_kernels.build, passes.can_be_compiled
+    monkeypatch.setattr(
+        with_kernels, "build", lambda *args: built.append(passes.can_be_compiled is can) or build(*args)
+    )
+    monkeypatch.setattr(with_kernels, "images_for", lambda device: noise(images=200, classes=10, image_size=8))
     out = tmp_path / "times.json"
-    own_kernels.main([*["--net", "small", "--turns", "2", "--steps", "1", "--device", "cpu", "--out"], str(out)])
+    with_kernels.main([*["--net", "small", "--turns", "2", "--steps", "1", "--device", "cpu", "--out"], str(out)])
     assert built == [False, True]
     times = json.loads(out.read_text())["turns_ms"]
     assert list(times) == ["without", "with"]
