@@ -163,7 +163,8 @@ def device_rates(folder: Path, image_size: int, seconds: float, device: torch.de
 
     rates = {}
     stages = {"read": read, "decoded": decode, "scaled": scale, "all": all_of_it}
-    beside = {f"{name}, beside other work": work for name, work in stages.items() if name != "read"}
+    cuda = device.type == "cuda"  # else another decoder stands in
+    beside = {f"{name}, beside other work": work for name, work in stages.items() if cuda and name != "read"}
     for name, work in (stages | beside).items():
         with busy(device) if name in beside else nullcontext(), closing(work()) as turns:
             next(turns)  # what happens only once is over

@@ -27,7 +27,7 @@ def test_a_cell_that_takes_too_long_is_stopped_and_the_next_left_out(tmp_path: P
     slow = growth.Part("slow", growth.nothing, lambda folder, size: lambda: time.sleep(size.images / 1000))
     found = list(growth.measure(slow, "images", (10, 100, 100_000), 0.5))
     assert [bool(row.get("seconds")) for row in found] == [True, True, False]
-    assert found[2]["note"].startswith("left out: 1")
+    assert 50 < int(found[2]["note"].removeprefix("left out: ").removesuffix(" s expected")) < 200
     late = list(growth.measure(slow, "images", (100_000, 1_000_000), 0.2))
     assert [row["note"] for row in late] == ["stopped after 0 s", "left out: 2 s expected"]
 

@@ -59,7 +59,8 @@ def test_photos_are_shared_and_what_is_kept_is_not_embedded_again(photos: Path) 
     # As if one of them had been killed before it wrote anything: the other number of processes does its share alone.
     lost = min(first)
     lost.unlink()
-    assert embed() == (0, printed, "")
+    code, said, error = embed()
+    assert (code, said.lstrip(), error) == (0, printed.lstrip(), "")  # a line is free where something took its time
     (again,) = segments().keys() - first.keys()
     assert {row["key"].tobytes() for row in segments()[again]} == {row["key"].tobytes() for row in first[lost]}
 
