@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from turns import compare, images_for, parser_of, recipe_of
+from turns import compare, images_for, parser_of, stand_ready
 
-from epass.engine.build import build
-from epass.engine.timing import state_kept, time_steps, warm_up, whole_step
 from epass.machine.device import choose_device
 from epass.testing.world_of_one import talking, world_of_one
 
@@ -28,14 +26,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     def prepare(company: Callable[[], AbstractContextManager[None]]) -> Callable[[], list[float]]:
         with company():
-            experiment = build(recipe_of(given, PROJECTORS), device, dataset)
-            with state_kept(experiment):
-                work = whole_step(experiment)
-                warm_up(work, device)
+            timed = stand_ready(given, PROJECTORS, device, dataset)
 
         def time() -> list[float]:
             with company():  # what is not recorded asks again at every step whether it is alone
-                return time_steps(work, device, given.steps)
+                return timed()
 
         return time
 

@@ -7,12 +7,8 @@ The percentages are against the first number of projectors.
 
 from __future__ import annotations
 
-from functools import partial
+from turns import compare, images_for, parser_of, stand_ready
 
-from turns import compare, images_for, parser_of, recipe_of
-
-from epass.engine.build import build
-from epass.engine.timing import state_kept, time_steps, warm_up, whole_step
 from epass.machine.device import choose_device
 
 
@@ -21,13 +17,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--projectors", type=int, nargs="+", default=[1, 3, 8])
     given = parser.parse_args(arguments)
     device = choose_device(given.device)
-    dataset, ways = images_for(device), {}
-    for size in given.projectors:
-        experiment = build(recipe_of(given, size), device, dataset)
-        with state_kept(experiment):
-            work = whole_step(experiment)
-            warm_up(work, device)
-        ways[f"{size} projectors"] = partial(time_steps, work, device, given.steps)
+    dataset = images_for(device)
+    ways = {f"{size} projectors": stand_ready(given, size, device, dataset) for size in given.projectors}
     compare(ways, given, device)
 
 

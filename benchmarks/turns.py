@@ -7,13 +7,15 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
 
 from epass.data import Dataset
-from epass.engine.timing import machine, noise
+from epass.engine.build import build
+from epass.engine.timing import machine, noise, state_kept, time_steps, warm_up, whole_step
 from epass.recipe import Recipe
 from epass.runs import environment
 
@@ -45,6 +47,17 @@ def recipe_of(given: argparse.Namespace, projectors: int) -> Recipe:
         projector={"size": projectors},
         plan={"steps": 2**20},
     )
+
+
+def stand_ready(
+    given: argparse.Namespace, projectors: int, device: torch.device, dataset: Dataset
+) -> Callable[[], list[float]]:
+    """Build a step and warm it up: what is returned gives the milliseconds of some more of them."""
+    experiment = build(recipe_of(given, projectors), device, dataset)
+    with state_kept(experiment):
+        work = whole_step(experiment)
+        warm_up(work, device)
+    return partial(time_steps, work, device, given.steps)
 
 
 def compare(ways: Mapping[str, Callable[[], list[float]]], given: argparse.Namespace, device: torch.device) -> None:

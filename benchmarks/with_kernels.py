@@ -7,14 +7,11 @@ Without them the same step is compiled and recorded, and the library and the com
 
 from __future__ import annotations
 
-from functools import partial
 from unittest.mock import patch
 
 import torch
-from turns import compare, images_for, parser_of, recipe_of
+from turns import compare, images_for, parser_of, stand_ready
 
-from epass.engine.build import build
-from epass.engine.timing import state_kept, time_steps, warm_up, whole_step
 from epass.machine.device import choose_device
 from epass.networks import passes
 
@@ -28,11 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, fit in (("without", lambda maps: False), ("with", passes.can_be_compiled)):
         torch.compiler.reset()  # what was compiled for the other one would do for this one, too
         with patch.object(passes, "can_be_compiled", fit):
-            experiment = build(recipe_of(given, PROJECTORS), device, dataset)
-            with state_kept(experiment):
-                work = whole_step(experiment)
-                warm_up(work, device)
-        ways[name] = partial(time_steps, work, device, given.steps)
+            ways[name] = stand_ready(given, PROJECTORS, device, dataset)
     compare(ways, given, device)
 
 

@@ -271,7 +271,7 @@ def test_a_run_that_chose_goes_on_with_what_it_chose(
     with pytest.raises(Stopped):
         list(run(recipe, home, device="cpu", stop=stopped_after(2)))
     chosen: list[str] = []
-    monkeypatch.setattr("epass.engine.run.check_decoder", lambda _, data: chosen.append(decoder_of(data.train)))
+    monkeypatch.setattr("epass.engine.run.check_decoder", lambda *given: chosen.append(decoder_of(given[-1].train)))
     for recorded in ({}, {"decoder": "device"}):
         environment.write_text(json.dumps(json.loads(environment.read_text()) | recorded))
         with pytest.raises(Stopped):

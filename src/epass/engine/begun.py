@@ -26,9 +26,9 @@ def recorded_decoder(home: RunFolder) -> str:
     return DEVICE if of_first_rank(found[0]) else CPU
 
 
-def check_decoder(home: RunFolder, dataset: Dataset) -> None:
-    """Refuse to go on with pixels of another decoder than those that a run began with."""
-    before, now = recorded_decoder(home), decoder_of(dataset.train)
+def check_decoder(home: RunFolder, before: str, dataset: Dataset) -> None:
+    """Refuse to go on with pixels of another decoder than those that a run began with: `before`, as it recorded it."""
+    now = decoder_of(dataset.train)
     if before != now:
         names = {DEVICE: "on the GPU", CPU: "by the CPU"}
         raise InputError(

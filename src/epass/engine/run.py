@@ -72,8 +72,9 @@ def run(
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
     if decided:
         on_first_rank(lambda: check_same(recipe, home))
-        dataset = open_examples(recipe, place, dataset, decoder=recorded_decoder(home))
-        check_decoder(home, dataset)
+        decoder = recorded_decoder(home)
+        dataset = open_examples(recipe, place, dataset, decoder=decoder)
+        check_decoder(home, decoder, dataset)
         dataset, split, change = continued(recipe, home, split_record(home), dataset)
         if change:
             warnings.warn(change, stacklevel=2)
