@@ -69,6 +69,7 @@ def runs_table(file: str) -> str:
         skipped = ", weak views not in the backward pass" if row.get("target_gradients") == "skipped" else ""
         name += BANKS[row["bank_normalization"]] + skipped
         name += ", our kernels" if row.get("kernels") == "own" else ""
+        name += ", labels that its authors drew" if "data.split_file=" in row["command"] else ""
         scores = (f"{row[key]} %" if row[key] else "" for key in COLUMNS)
         steps, mean = f"{int(row['steps']):,}", row.get("normalization", "published")
         lines.append((name, row["seed"], mean, steps, *scores, row["ms_per_step"]))
