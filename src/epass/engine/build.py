@@ -264,8 +264,9 @@ def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None 
 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:
-    """The part of a recipe's [data] table that says how files are read."""
-    return {key: value for key, value in recipe.data.items() if key in READING}
+    """The part of a recipe's [data] table that says how files are read; nobody measures pixels for features."""
+    own = {key: value for key, value in recipe.data.items() if key in READING}
+    return own if recipe.features is None else {**own, "measured": False}
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:

@@ -57,6 +57,7 @@ def read_examples(
         lambda done, total: progress("Reading photos", done, total),
         streaming="auto",
         skip_unreadable=True,
+        measured=False,
     )
     if not len(dataset.train):
         raise InputError(f"None of the {len(names):,} images in '{folder}' can be read: replace them.")
