@@ -65,7 +65,9 @@ def read_examples(
         embedding = embed_dataset(dataset, recipe.features, device, plain_only=True)
         while True:
             try:
-                progress("Looking at photos", *next(embedding))
+                news = next(embedding)
+                if not isinstance(news, str):  # the page has no place for sentences
+                    progress("Looking at photos", *news)
             except StopIteration as end:
                 dataset = end.value
                 break
