@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 
@@ -22,12 +21,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from device_decoding import stand_in
 from epass.app.events import Notice
 from epass.app.train import train
 from epass.checking import leaks
 from epass.data import Dataset, Lookahead, StreamedImages, decoder_of, open_dataset
 from epass.data.stream import decoder
-from epass.data.stream.device_jpeg import DeviceDecoder
 from epass.engine.build import Experiment, build
 from epass.engine.run import run, train_steps
 from epass.errors import InputError
@@ -224,15 +223,9 @@ def test_what_the_command_line_says_about_arrays(tmp_path: Path, monkeypatch: py
 # On a device that decodes, for which Pillow stands in
 
 
-def pillow(images: list[Tensor]) -> list[Tensor]:
-    """Pixels that can be told from those of the CPU."""
-    decoded = (np.array(Image.open(BytesIO(image.numpy().tobytes())).convert("RGB")) for image in images)
-    return [torch.from_numpy(pixels.transpose(2, 0, 1) ^ 1) for pixels in decoded]
-
-
 @pytest.fixture
 def device_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "find_decoder", lambda _: DeviceDecoder(CPU, pillow))
+    monkeypatch.setattr(decoder, "find_decoder", stand_in)
 
 
 def stopped_after(steps: int) -> Callable[[], None]:
@@ -416,7 +409,7 @@ def test_the_benchmark_measures_a_device_that_decodes(
     assert script.main([*TINY, "--only", "device", "--device", "cpu"]) == 2
     assert "it is no CUDA device but 'cpu'" in capsys.readouterr().err
     for place in (decoder, script):
-        monkeypatch.setattr(place, "find_decoder", lambda _: DeviceDecoder(CPU, pillow))
+        monkeypatch.setattr(place, "find_decoder", stand_in)
     out = tmp_path / "out.json"
     tiny = [*TINY, "--rounds", "1", "--decode-seconds", "0.05", "--device", "cpu", "--out", str(out)]
     assert script.main([*tiny, "--only", "device", "--only", "resident"]) == 0

@@ -1,12 +1,14 @@
 """`python predicting.py predict RUN IMAGES`: the command with a few images in a chunk, and a part for each chunk.
 
 What the model is asked is written to `asked.txt`, a line for each chunk. From the environment: after HANGS_AFTER chunks
-it does not answer, after FAILS_AFTER it fails, and SLOW seconds pass before every answer.
+it does not answer, after FAILS_AFTER it fails, and SLOW seconds pass before every answer. With GPU=works or GPU=broken
+the CPU is taken for a device that decodes.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ ROWS = 4
 def prepare() -> None:
     from epass.app import parts
     from epass.data.read import found
+    from epass.data.stream import decoder
     from epass.engine.answer_torch import TorchAnswerer
     from epass.errors import InputError
 
@@ -34,6 +37,12 @@ def prepare() -> None:
         return answer(self, images)
 
     TorchAnswerer.answer = watched  # type: ignore[method-assign]
+    if "GPU" in os.environ:
+        sys.path.append(str(Path(__file__).parents[1]))
+        from device_decoding import stand_in
+
+        decoder.DECODES = "cpu"
+        decoder.find_decoder = stand_in if os.environ["GPU"] == "works" else lambda _: "it is broken"
 
 
 if __name__ == "__main__":

@@ -295,7 +295,7 @@ def test_a_part_that_never_arrives_is_missed(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(parts, "PATIENCE", 0.1)
     judge = Judge(["a", "b"], Calibration(), None)
     names = [str(number) for number in range(6)]
-    asked = Asked("image", "file", names, [tmp_path] * 6, ROWS, lambda numbers: [])
+    asked = Asked("image", "file", names, [tmp_path] * 6, ROWS, lambda numbers, _: [])
     with pytest.raises(RunError) as problem:
         collect(asked, Sheet(judge, names), Parts(tmp_path / "t.csv", Job("a" * 32, "c" * 32), 2, needed=True))
     assert str(problem.value).startswith(f"The answers to about 8 images did not arrive in '{tmp_path}/.t.csv.parts'")

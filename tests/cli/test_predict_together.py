@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from calling import Epass, Trained
+from PIL import Image
 from predicting import ROWS
 from test_predict_command import save_digits
 
@@ -132,6 +133,58 @@ def test_any_number_of_processes_writes_the_same_bytes(
         assert others == [(0, "", "")] * (world - 1), "one process speaks"
         assert content() == wanted
         assert [sum(asked(home)) for home in homes[::2]] == ([20] if world == 2 else [15, 5]), "each is answered once"
+
+
+@pytest.fixture
+def files() -> None:
+    """The images as JPEG files, which a device decodes."""
+    for path in Path("new").rglob("*.png"):
+        if path.stem not in ("003", "020", "1"):
+            Image.open(path).save(path.with_suffix(".jpg"), quality=100)
+            path.unlink()
+
+
+def answered(begin: Begin, *gpus: str, out: str = "table.csv") -> tuple[str, bytes]:
+    """What is said first, and the table, by as many processes."""
+    port = free_port()
+    first, *others = end(*(begin(out, rank, len(gpus), port, GPU=gpu) for rank, gpu in enumerate(gpus)))
+    assert (first[0], first[2]) == (1, "")
+    assert others == [(0, "", "")] * (len(gpus) - 1), "one process speaks"
+    return first[1].partition("\n")[0], content()[0]
+
+
+@pytest.mark.usefixtures("files")
+def test_all_processes_decode_in_one_way(begin: Begin) -> None:
+    _, by_cpu = answered(begin, "broken")
+    said, by_device = answered(begin, "works")
+    assert said.startswith("JPEG files are decoded on the GPU, ")
+    assert by_device != by_cpu
+    assert answered(begin, "works", "works") == (said, by_device)
+    for gpus in (("works", "broken"), ("broken", "works")):
+        why = "another process cannot" if gpus[0] == "works" else "it is broken"
+        told = f"Images are decoded by the CPU, since the GPU cannot ({why})."
+        assert answered(begin, *gpus) == (told, by_cpu)
+
+    killed = begin("table.csv", HANGS_AFTER="2", GPU="broken")
+    wait_until(killed, lambda: len(parts()) == 2)
+    killed.kill()
+    end(killed)
+    asked()
+    told = "Images are decoded by the CPU, as those were that are answered already."
+    assert answered(begin, "works", "works") == (told, by_cpu)
+    assert sum(asked()) == 20 - 7
+
+
+@pytest.mark.usefixtures("files")
+def test_other_images_are_found_before_a_decoder_is_looked_for(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    save_digits(tmp_path / "elsewhere" / "new", 2)  # of which a device would decode none
+    port, homes = free_port(), (tmp_path, tmp_path / "elsewhere")
+    out = tmp_path / "table.csv"
+    first, second = (begin(out, rank, 2, port, home=home, GPU="works") for rank, home in enumerate(homes))
+    ended = end(first, second)
+    assert ended[0] == (LOST, "", "")
+    assert ended[1][2].startswith("Error: Process 1 finds other images or another model than the first one does")
 
 
 def test_after_kill_9_only_the_rest_is_answered(begin: Begin, alone: tuple[str, tuple[bytes, bytes]]) -> None:

@@ -106,7 +106,7 @@ def test_a_file_that_always_ends_the_process_is_named(
     process = DecodingProcess()
     monkeypatch.setattr(process, "_ask", lambda *_: process._process.kill())  # type: ignore[union-attr]
     with refused(f"Decoding '{paths[0]}' ended a process twice: free memory or remove it."):
-        process.read(paths[:2], SIZE, lambda _: memoryview(bytearray(3 * SIZE * SIZE)))
+        process.read(paths[:2], SIZE, lambda _: memoryview(bytearray(3 * SIZE * SIZE)), lambda *_: None)
     process.close()
 
 

@@ -346,6 +346,12 @@ def test_statistics_are_computed_once_for_the_same_files(photos: Path, recorder:
     assert len(recorder.seen) == 2 * COUNT
 
 
+def test_what_needs_no_statistics_is_not_read(photos: Path, recorder: Recorder) -> None:
+    dataset = open_dataset(str(photos), image_size=SIZE, streaming=True, measured=False)
+    assert recorder.seen == []
+    assert (dataset.mean, dataset.std) == ((), ())
+
+
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(("free", "expected"), [(None, False), (2, True), (2.001, False), (0, True)])
 def test_auto_asks_how_much_memory_is_free(

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from eyes import Eye, extractor, pictures
+from eyes import SIZE, Eye, extractor, pictures
+from PIL import Image
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from epass.data import StreamedImages
+from device_decoding import stand_in
+from epass.data import StreamedImages, decoder_of
+from epass.data.stream import decoder
+from epass.data.stream.device_jpeg import Decoder
+from epass.data.stream.disk import Files
 from epass.errors import InputError, PeerError
 from epass.features import drained, embed
 from epass.machine.distributed import largest_over_ranks
@@ -86,3 +91,43 @@ def test_two_processes_share_the_images(tmp_path: Path) -> None:
     assert unkept + other_unkept == 2 * IMAGES + 1, "what is not kept is shared, too"
     said = [(tmp_path / f"{own}.txt").read_text() for own in range(2)]
     assert said == ["PeerError: ", f"InputError: Image {UNREADABLE} cannot be read."], "whoever fails says why"
+
+
+def with_decoders(own: int, world: int, home: Path) -> None:
+    """Photos that all devices could decode; the second process has kept features of the CPU's pixels."""
+    torch.set_num_threads(1)
+    os.environ["EPASS_CACHE"] = str(home / f"cache-{own}")
+    decoder.DECODES, decoder.find_decoder = "cpu", stand_in
+    if own:
+        drained(embed(photos(home, "cpu"), extractor(), CPU))
+    meeting = f"file://{home}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=own, world_size=world, timeout=timedelta(seconds=600))
+    images = photos(home)
+    said = [text for text in embed(images, extractor(), CPU) if isinstance(text, str)]
+    if own:
+        (home / "b.jpg").write_bytes(b"no photo")
+    dist.barrier()
+    try:
+        drained(embed(photos(home), extractor(), CPU))
+    except (InputError, PeerError) as problem:
+        said.append(type(problem).__name__)
+    (home / f"{own}.txt").write_text("\n".join([decoder_of(images), *said]))
+    dist.barrier()
+    os._exit(0)
+
+
+def photos(home: Path, wanted: Decoder = "auto") -> StreamedImages:
+    files = Files([home / f"{name}.jpg" for name in "abc"], SIZE, wanted)
+    return StreamedImages.all_of(files, torch.zeros(3, dtype=torch.int64), 1)
+
+
+def test_what_one_process_has_kept_decides_for_all(tmp_path: Path) -> None:
+    for name, image in zip("abc", pictures(3).pixels, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{name}.jpg")
+    spawn(with_decoders, (2, tmp_path), nprocs=2)
+    told = "Images are decoded by the CPU, as those were that are kept (the decoder 'device' begins anew)."
+    # Both look for features that are kept, where a photo cannot be read: they say so, and nobody waits for the other.
+    assert [(tmp_path / f"{own}.txt").read_text().splitlines() for own in range(2)] == [
+        ["cpu", told, "InputError"],
+        ["cpu", told, "PeerError"],
+    ]

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 from eyes import Eye, pictured
+from PIL import Image
 from safetensors.torch import load_file
 
+from epass.app.evaluate import evaluate
+from epass.app.events import Result
 from epass.augment import normalize
 from epass.data import Dataset, Images, Vectors
 from epass.engine.baseline import baseline_recipe, run_baseline
@@ -176,6 +179,23 @@ def test_the_frozen_network_may_be_your_own(tmp_path: Path) -> None:
     net, model = load_model(tmp_path / "run")
     assert isinstance(net, FromImages)
     assert model["features"] == {"net": name}
+
+
+def test_nobody_measures_the_pixels_of_streamed_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where data changed since, and a network with as few features as colors has mean and deviation of these."""
+    (tmp_path / "own.py").write_text(OWN)
+    trust(name := f"{tmp_path / 'own.py'}:Own")
+    for number, pixels in enumerate(pictured().train.pixels):
+        path = tmp_path / "photos" / "abc"[number % 3] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
+    monkeypatch.setattr("epass.data.read.pixels._count", None)
+    settings = {"features.net": name, "data.name": str(tmp_path / "photos"), "data.streaming": True}
+    for _ in run(short("photos-supervised").with_settings(settings), tmp_path / "run", device="cpu"):
+        pass
+    shutil.copyfile(path, path.with_stem("another"))
+    *_, result = evaluate(tmp_path / "run", device="cpu")
+    assert isinstance(result, Result)
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..errors import InputError, RunError
 from ..files import as_text
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ..data import Chunk
     from ..data.read.listing import Place
+    from ..data.stream.device_jpeg import Decoder, DeviceDecoder
+    from ..engine.answer import Answerer
 
     Ask = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]  # uint8 (n, C, H, W) in; logits, features out
 
@@ -38,7 +40,9 @@ class Asked(NamedTuple):
     names: Sequence[str]
     files: Sequence[Place]
     rows: int  # in a chunk
-    chunks: Callable[[Sequence[int]], Iterable[Chunk]]  # those with these numbers, ascending
+    chunks: Callable[[Sequence[int], DeviceDecoder | None], Iterable[Chunk]]  # those with these numbers, ascending
+    are_files: bool = False  # which a device may decode
+    device: DeviceDecoder | None = None  # that does
 
     @property
     def num_chunks(self) -> int:
@@ -60,7 +64,8 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any]) -> Ask
             images.names,
             images.files,
             ROWS,
-            lambda numbers: images.chunks(size, channels, ROWS, {*numbers}),
+            lambda numbers, device: images.chunks(size, channels, ROWS, {*numbers}, device),
+            images.are_files,
         )
     found = find_vectors(path, label_column=settings.get("label_column"))
     check_width(path, found.vectors.shape[1], model)
@@ -72,8 +77,39 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any]) -> Ask
         found.names,
         [Path(path).expanduser()],
         len(found.names),
-        lambda numbers: [Chunk(places, found.vectors, {}) for _ in numbers],
+        lambda numbers, _: [Chunk(places, found.vectors, {}) for _ in numbers],
     )
+
+
+def check_decoder(wanted: str, path: str, asked: Asked, answerer: Answerer) -> None:
+    """Refuse a decoder that cannot be had for what is asked."""
+    if wanted != "device":
+        return
+    if answerer.place is None:
+        raise InputError("ONNX Runtime takes images that the CPU has decoded: leave out --decoder.")
+    if asked.thing == "vector":
+        raise InputError(f"'{path}' holds vectors, which nobody decodes: leave out --decoder.")
+    if not asked.are_files:
+        raise InputError(f"'{path}' is an archive, which the CPU decodes: unpack it, or leave out --decoder.")
+
+
+def choose_decoder(wanted: str, asked: Asked, answerer: Answerer, parts: Parts) -> tuple[DeviceDecoder | None, str]:
+    """What decodes all images of a prediction, if not the CPU, and what to tell of it. All processes call this.
+
+    Without a wish it is who decoded those that are answered already. One chunk alone is left to the CPU, for which no
+    other library has to be loaded first.
+    """
+    if answerer.settings.get("decoder") == "cpu" and wanted == "auto":  # the run was to see the same pixels everywhere
+        wanted = "cpu"
+    if answerer.place is None or not asked.are_files or (wanted != "device" and asked.num_chunks == 1):
+        return None, ""
+    from ..data.stream.decoder import choose
+    from ..machine.distributed import largest_over_ranks
+
+    device, sentence = choose(cast("Decoder", wanted), answerer.place)
+    if device is not None and largest_over_ranks(wanted == "auto" and parts.kept > parts.kept_by_device):
+        return None, "Images are decoded by the CPU, as those were that are answered already."
+    return device, sentence
 
 
 def check_width(path: str, numbers: int, model: dict[str, Any]) -> None:
@@ -132,25 +168,33 @@ def ask_about(chunk: Chunk, number: int, ask: Ask, judge: Judge) -> Said:
     return Said(number, positions, logits, judge.novelty(features), chunk.unreadable)
 
 
-def answer_all(ask: Ask, asked: Asked, sheet: Sheet, parts: Parts, stop: Stop) -> Generator[Event, None, None]:
-    """Fill the sheet, in the first of several processes, which share the work.
+def answer_all(
+    answerer: Answerer, decoder: str, asked: Asked, sheet: Sheet, parts: Parts, stop: Stop
+) -> Generator[Event, None, str]:
+    """Fill the sheet, in the first of several processes, which share the work; returns who decoded.
 
     They are asked whether to `stop` at the same moments. One process alone needs no agreement: it stops at once.
     """
     if is_one_of_several():
         parts.meet()
+    device, sentence = choose_decoder(decoder, asked, answerer, parts)
+    yield from [Notice(sentence)] if sentence else []
+    if device is not None:
+        asked = asked._replace(device=device)
+        parts.turn_to_device()
     try:
         for said in parts.found() if is_first_process() else ():
             sheet.enter(said)
         yield from recalled(asked, sheet, parts)
         several = is_one_of_several()
-        yield from watched(shared(ask, asked, sheet, parts), stop if several else go_on, asked.thing)
+        yield from watched(shared(answerer.answer, asked, sheet, parts), stop if several else go_on, asked.thing)
         if is_first_process():
             collect(asked, sheet, parts)
     except KeyboardInterrupt as interrupt:
         kept = f"the answers to {parts.kept:,} of {counted(len(asked.names), asked.thing)} are kept, and "
         sentence = "the same command goes on." if parts.kept else "the same command starts over."
         raise Stopped((kept if parts.kept else "") + sentence, interrupt) from None
+    return "cpu" if device is None else "device"
 
 
 def recalled(asked: Asked, sheet: Sheet, parts: Parts) -> Generator[Event, None, None]:
@@ -179,7 +223,7 @@ def shared(ask: Ask, asked: Asked, sheet: Sheet, parts: Parts) -> Generator[tupl
         missing = json.loads(bytes_of_first_rank(json.dumps(missing).encode()))
     mine, before = missing[own::world], asked.num_chunks - len(missing)
     with all_or_none():
-        chunks = zip(mine, asked.chunks(mine), strict=True)
+        chunks = zip(mine, asked.chunks(mine, asked.device), strict=True)
         for turn in range(1, 1 + -(-len(missing) // world)):
             for number, chunk in islice(chunks, 1):
                 said = ask_about(chunk, number, ask, sheet.judge)

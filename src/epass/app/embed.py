@@ -13,7 +13,7 @@ from ..machine.signals import stopped_with
 from ..recipe import read_recipe, toml_value
 from .events import Event, Result, work
 from .features import watched
-from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, go_on
+from .flags import Decoder, Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, Stream, go_on
 from .request import Request, for_features, learns_from_features, locate, side_of
 
 PHOTOS = "photos-simmatch"  # whose [data] and [features] all recipes for photos share
@@ -28,8 +28,10 @@ def embed(
         int | None, Flag("Also so many weak and so many strong views of every photo.", default="0", least=0)
     ] = None,
     image_size: ImageSize = None,
+    stream: Stream = False,
     skip_unreadable: SkipUnreadable = False,
     device: Device = "auto",
+    decoder: Decoder = "auto",
     stop: Stop = go_on,
     reading: Reading | None = None,
 ) -> Iterator[Event]:
@@ -51,8 +53,9 @@ def embed(
         "data.image_size": image_size,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    if skip_unreadable:
-        given["data.skip_unreadable"] = True
+    given |= {"data.streaming": True} if stream else {}
+    given |= {"data.decoder": decoder} if decoder != "auto" else {}
+    given |= {"data.skip_unreadable": True} if skip_unreadable else {}
     recipe = for_features(read_recipe(PHOTOS), net and located(net)).with_settings(
         {"data.name": locate(fspath(data)), **given}
     )

@@ -191,9 +191,9 @@ def check_images(
         if "numbers" in model:
             return find_vectors(name).vectors[:CHECKED].astype("float32")
         found = find_images(name, path_column=recipe["data"].get("path_column"))
-        chunk = next(found.chunks(model["height"], model["channels"], rows=CHECKED))
-        if len(chunk.images):
-            return chunk.images
+        readable: NDArray[Any] = next(found.chunks(model["height"], model["channels"], rows=CHECKED)).images
+        if len(readable):
+            return readable
         raise InputError(f"No image of '{name}' can be read: name others with --images.")
     except InputError as problem:
         if images is not None:

@@ -39,15 +39,21 @@ def embedded(recipe: Recipe, dataset: Dataset, device: torch.device, stop: Stop)
     return (yield from watched(embed_dataset(dataset, recipe.features, device), stop))
 
 
-def watched(passing: Generator[tuple[int, int], None, T], stop: Stop, what: str = "view") -> Generator[Event, None, T]:
-    """What a long computation returns, of features for instance; meanwhile it says how far it is."""
+def watched(
+    passing: Generator[tuple[int, int] | str, None, T], stop: Stop, what: str = "view"
+) -> Generator[Event, None, T]:
+    """What a long computation returns, of features for instance; meanwhile it says how far it is, and its sentences."""
     began, said, first = time.perf_counter(), 0.0, None
     while True:
         try:
-            done, total = next(passing)
+            news = next(passing)
         except StopIteration as end:
             found: T = end.value
             return found
+        if isinstance(news, str):
+            yield Notice(news)
+            continue
+        done, total = news
         stop()
         spent = time.perf_counter() - began
         first = done if first is None else first

@@ -67,6 +67,11 @@ def device_names() -> list[str]:
     return ["auto", "cpu", "cuda", "mps"]
 
 
+def decoder_names() -> list[str]:
+    """Who can decode image files."""
+    return ["auto", "cpu", "device"]
+
+
 WHAT, HOW_LONG, WHERE, RECIPE = "What to train", "How long", "Where", "Every other setting"
 
 DEFAULT_METHOD, DEFAULT_PRETRAINING = "simmatch", "moco"
@@ -128,6 +133,9 @@ Budget = Annotated[
 ]
 Out = Annotated[str | Path | None, Flag("The run folder.", WHERE, default="runs/DATA-METHOD-SEED")]
 Device = Annotated[str, Flag("auto, cpu, cuda or mps.", WHERE, names=device_names)]
+Decoder = Annotated[
+    str, Flag("Who decodes JPEG files: cpu, device (if it is a GPU) or auto.", WHERE, names=decoder_names)
+]
 Resume = Annotated[bool, Flag("Continue the run in the folder, or start it.", WHERE)]
 Force = Annotated[bool, Flag("Throw away the run in the folder.", WHERE)]
 Log = Annotated[Sequence[str], Flag("Also report to tensorboard, wandb or mlflow; may be given twice.", WHERE)]

@@ -12,7 +12,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -59,6 +59,12 @@ class Job(NamedTuple):
 
     content: str  # a digest of what all processes must have in common
     view: str  # and of what tells a changed file, which copies on several machines have of their own
+
+
+def by_device(digest: str) -> str:
+    """The same digest for images that a device decodes, to other pixels."""
+    mark = f"device {_version('torchvision')}".encode()
+    return hashlib.blake2b(bytes.fromhex(digest) + mark, digest_size=16).hexdigest()
 
 
 def digest_model(model: Path) -> bytes:
@@ -187,11 +193,20 @@ class Parts:
     @property
     def kept(self) -> int:
         """The images whose answers are on disk."""
-        return sum(int(part[2]) for part in self._ours())
+        return sum(int(part[2]) for part in self._of(self.views))
+
+    @property
+    def kept_by_device(self) -> int:
+        """The same of answers to images that a device has decoded."""
+        return sum(int(part[2]) for part in self._of({*map(by_device, self.views)}))
+
+    def turn_to_device(self) -> None:
+        """From now on a device decodes the images."""
+        self.job, self.views = Job(*map(by_device, self.job)), {*map(by_device, self.views)}
 
     def found(self) -> Iterator[Said]:
         """What is in the parts that were not read before."""
-        for part in sorted(self._ours(), key=lambda part: part[0]):
+        for part in sorted(self._of(self.views), key=lambda part: part[0]):
             if part[0] not in self.known:
                 self.known.add(part[0])
                 yield from self._read(part[0])
@@ -247,10 +262,10 @@ class Parts:
         except OSError:  # there is no folder, or none that we may look into
             return []
 
-    def _ours(self) -> Iterator[re.Match[str]]:
+    def _of(self, views: Container[str]) -> Iterator[re.Match[str]]:
         for path in self._files():
             part = _PART.fullmatch(path.name)
-            if part and part[1] in self.views and not part[3]:
+            if part and part[1] in views and not part[3]:
                 yield part
 
     def _read(self, name: str) -> Sequence[Said]:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .. import extensions
-from ..errors import InputError
+from ..errors import InputError, unknown
 from ..files import as_text, check_writable, write_atomically
 from ..machine.launch import all_or_none, is_first_process, is_one_of_several, join_processes
 from ..untrusted import parse_json
-from .answering import Sheet, answer_all, ask_about, find_what
+from .answering import Sheet, answer_all, ask_about, check_decoder, find_what
 from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
 from .events import Event, Line, Notice, Result, Section, Table, work
-from .flags import Device, Flag, Images, Model, Stop, Trust, go_on
+from .flags import Decoder, Device, Flag, Images, Model, Stop, Trust, decoder_names, go_on
 from .parts import Parts, describe_job, digest_model
 from .words import count_images, counted, percent
 
@@ -60,6 +60,7 @@ def predict(
     ] = None,
     trust: Trust = None,
     device: Device = "auto",
+    decoder: Decoder = "auto",
     stop: Stop = go_on,
     lines: Iterable[str] = (),
 ) -> Iterator[Event]:
@@ -74,6 +75,8 @@ def predict(
     place = join_processes(device)
     with all_or_none():
         check_output(out, written, images)
+        if decoder not in decoder_names():
+            raise unknown("decoder", decoder, decoder_names())
 
         from ..engine.answer import open_answerer
         from ..evaluation.calibrated import Calibration
@@ -81,22 +84,23 @@ def predict(
         extensions.trust(*(trust or ()))
         digest = digest_model(run)
         answerer = open_answerer(run, place)
-        ask, model = answerer.answer, answerer.model
+        model = answerer.model
         classes: list[str] = model["classes"]
         if not 1 <= top <= len(classes):
             raise InputError(f"--top {top} is not possible: the model of '{run}' knows {len(classes)} classes.")
         judge = Judge(classes, Calibration.from_json(model.get("calibration")), answerer.known, top)
         if images == TYPED:
-            check_filter(model, written)
-            yield from answer_lines(ask, model, judge, lines)
+            check_filter(model, written, decoder)
+            yield from answer_lines(answerer.answer, model, judge, lines)
             return
         asked = find_what(images, model, answerer.settings)
+        check_decoder(decoder, images, asked, answerer)
         if written is not None:
             check_probabilities(written, classes, asked.column)
         job = describe_job(digest, answerer.way, asked.names, asked.files)
     sheet = Sheet(judge, asked.names, keep=written is not None)
     parts = Parts(out, job, len(classes), needed=is_one_of_several())
-    yield from answer_all(ask, asked, sheet, parts, stop)
+    decoded_by = yield from answer_all(answerer, decoder, asked, sheet, parts, stop)
     if not is_first_process():
         yield Result()
         return
@@ -117,6 +121,7 @@ def predict(
     if written is not None:
         yield Notice(f"All probabilities: {written}")
     values = {"run": str(run), "data": images, "out": str(out), **as_values(answered, unreadable, doubt)}
+    values["decoder"] = decoded_by if asked.thing == "image" else None
     values["unlike"] = None if judge.known is None else count_unlike(answered)
     values["abstained"] = None if judge.calibration.answer_from is None else count_abstained(answered)
     yield Result(values=values, files=files, partial=bool(unreadable))
@@ -135,12 +140,14 @@ def check_output(out: Path, probabilities: Path | None, images: str) -> None:
         raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")
 
 
-def check_filter(model: dict[str, Any], written: Path | None) -> None:
+def check_filter(model: dict[str, Any], written: Path | None, decoder: str) -> None:
     """Refuse what cannot be answered line by line."""
     if is_one_of_several():
         raise InputError(f"'{TYPED}' is answered line by line, by one process: leave out --devices.")
     if "numbers" in model:
         raise InputError(f"'{TYPED}' reads paths of images, and the model takes vectors: give it a table of these.")
+    if decoder == "device":
+        raise InputError(f"'{TYPED}' is answered line by line, and the CPU decodes single images: leave out --decoder.")
     if written is not None:
         most = len(model["classes"])
         raise InputError(f"'{TYPED}' writes no file: leave out --probabilities, and say --top {most} to get all.")

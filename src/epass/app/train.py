@@ -209,7 +209,8 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         how |= {} if began is None else {"decoder": recorded_decoder(began)}
         sentences: list[str] = []
         dataset = open_dataset(name, **how, progress=request.reading, notice=sentences.append)
-        sentences += filter(None, [decide(dataset.train, place)])
+        if recipe.features is None:  # else those whose features are kept have a say in it
+            sentences += filter(None, [decide(dataset.train, place)])
         yield from map(Notice, sentences)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
         if began is None and request.earlier is not None:

@@ -64,6 +64,7 @@ def open_dataset(
     decoder: Decoder = "auto",
     skip_unreadable: bool = False,
     labels_needed: bool = True,
+    measured: bool = True,
 ) -> Dataset:
     """The data set of a built-in name, in the files of its owner, or of your own images in one of many shapes.
 
@@ -85,6 +86,7 @@ def open_dataset(
             `Dataset.skipped`; otherwise they are an error that counts them.
         labels_needed: Whether two classes must have labels. Otherwise folders, archives, tables and vectors may have
             labels of one class or none, and images for tests may be left out: what to label is chosen so.
+        measured: Whether streamed images of one's own need a mean and deviation, which take the CPU a pass over them.
     """
     if name_or_path in DATASETS:
         _refuse_streaming(name_or_path, streaming, decoder)
@@ -105,7 +107,9 @@ def open_dataset(
         return open_vectors(path, label_column, labels_needed=labels_needed)
     listing = _list_images(name_or_path, path_column, label_column, labels_needed)
     if listing is not None:
-        dataset = read_listing(listing, image_size, progress, notice, started, streaming, skip_unreadable, decoder)
+        dataset = read_listing(
+            listing, image_size, progress, notice, started, streaming, skip_unreadable, decoder, measured
+        )
         return ask_for(dataset, decoder)
     if path.is_file():
         if path.suffix.lower() == ".npz":

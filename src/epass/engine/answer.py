@@ -15,6 +15,8 @@ from ..runs import RunFolder
 from ..runs.exported import ONNX, is_exported
 
 if TYPE_CHECKING:
+    import torch
+
     from ..evaluation.arrays import ArrayLike
 
 LARGEST_BATCH, NUMBERS = 512, 2**22  # images that pass a network at a time, and the numbers in them: what caches hold
@@ -28,6 +30,10 @@ class Answerer(Protocol):
     settings: dict[str, Any]  # the [data] table of the recipe
     tested: NDArray[np.float32] | None  # logits (N, C) of the test images, where they are kept
     way: str  # the library and the kind of device that compute: with others, answers are rounded otherwise
+
+    @property
+    def place(self) -> torch.device | None:
+        """Where torch computes, if it does: what is asked may be there already."""
 
     def answer(self, images: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), or of vectors."""

@@ -19,6 +19,8 @@ FACTS, KNOWN = "epass", "epass.known"  # in the metadata of the file
 class OnnxAnswerer:
     """An .onnx file that `epass export` wrote."""
 
+    place = None
+
     def __init__(self, path: Path, device: str) -> None:
         try:
             import onnxruntime

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..data import Images, Normalization
 from ..machine.device import choose_device
@@ -36,9 +37,9 @@ class TorchAnswerer:
             self.settings, self.tested = run.recipe["data"], None if run.predictions is None else run.predictions.logits
         self.known = enough_known(features, getattr(net, "num_features", None))
 
-    def answer(self, images: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), or of vectors."""
-        source = Images(torch.from_numpy(images), torch.full((len(images),), -1))
+    def answer(self, images: NDArray[Any] | Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Logits (n, C) and features (n, D) of uint8 images (n, C, H, W), on the device or not, or of vectors."""
+        source = Images(torch.as_tensor(images), torch.full((len(images),), -1))
         scale = Normalization(tuple(self.model["mean"]), tuple(self.model["std"]))
         said = infer_here(self.net, source, scale, self.place)
         return said.logits.cpu().numpy(), said.features.cpu().numpy()

@@ -255,17 +255,17 @@ def open_examples(recipe: Recipe, device: torch.device, dataset: Dataset | None 
     """
     if dataset is None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe) | how)
+    scale = scale_of_start(recipe)
+    if recipe.features is not None and scale is None:
+        return drained(embed_dataset(dataset, recipe.features, device))
     decide(dataset.train, device)
-    if (scale := scale_of_start(recipe)) is not None:
-        return replace(in_color(dataset), mean=scale.mean, std=scale.std)
-    if recipe.features is None:
-        return dataset
-    return drained(embed_dataset(dataset, recipe.features, device))
+    return dataset if scale is None else replace(in_color(dataset), mean=scale.mean, std=scale.std)
 
 
 def reading_settings(recipe: Recipe) -> dict[str, Any]:
-    """The part of a recipe's [data] table that says how files are read."""
-    return {key: value for key, value in recipe.data.items() if key in READING}
+    """The part of a recipe's [data] table that says how files are read; nobody measures pixels for features."""
+    own = {key: value for key, value in recipe.data.items() if key in READING}
+    return own if recipe.features is None else {**own, "measured": False}
 
 
 def split_for(recipe: Recipe, dataset: Dataset) -> Split:

@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 def embed_dataset(
     dataset: Dataset, settings: Mapping[str, Any], device: torch.device, *, plain_only: bool = False
-) -> Generator[tuple[int, int], None, Dataset]:
+) -> Generator[tuple[int, int] | str, None, Dataset]:
     """The features of all images under a recipe's [features] table; a data set of vectors is left as it is.
 
-    Yields (views done, views in all) while features are computed.
+    Yields (views done, views in all) while features are computed and, before, what there is to tell.
 
     Args:
         dataset: The images.
@@ -60,8 +60,8 @@ def embed_dataset(
 
 def embed_images(
     images: ImageSource, extractor: Extractor, device: torch.device
-) -> Generator[tuple[int, int], None, Vectors]:
-    """The features of the plain views of some images. Yields (images done, images in all)."""
+) -> Generator[tuple[int, int] | str, None, Vectors]:
+    """The features of the plain views of some images. Yields (images done, images in all) or what there is to tell."""
     features = yield from _counted(embed(images, extractor, device), 0, 1, len(images))
     return _vectors(images, features)
 
@@ -80,12 +80,13 @@ def in_color(dataset: Dataset) -> Dataset:
 
 
 def _counted(
-    passing: Generator[int, None, Tensor], before: int, views: int, total: int
-) -> Generator[tuple[int, int], None, Tensor]:
+    passing: Generator[int | str, None, Tensor], before: int, views: int, total: int
+) -> Generator[tuple[int, int] | str, None, Tensor]:
     """What a pass returns; its images count as so many views each, after those of earlier passes."""
     while True:
         try:
-            yield before + views * next(passing), total
+            done = next(passing)
+            yield done if isinstance(done, str) else (before + views * done, total)
         except StopIteration as end:
             found: Tensor = end.value
             return found

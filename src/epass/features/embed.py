@@ -39,6 +39,7 @@ Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TOGETHER = {"cpu": 16, "cuda": 256}  # views that pass the network at a time: what its caches hold
 _READ = 64  # images at a time
+_ASKED = 64  # images that tell who decoded those whose features are kept; the first, which is embedded first, is one
 _GATHERED = 4096  # images whose features travel between processes at a time
 
 
@@ -101,23 +102,25 @@ def embed(
     *,
     views: int = 0,
     seed: int = 0,
-) -> Generator[int, None, Tensor]:
+) -> Generator[int | str, None, Tensor]:
     """Features (N, V, D) of images: of the plain view, or with `views` of so many weak and then so many strong ones.
 
-    Yields how many images are done. An image is read once, and computed from these pixels unless an earlier call has
-    done it, even one that was killed, or an equal image came before; only few images are in memory. Several processes
-    share reading and computing, in turns that all of them pass or none, and yield equally often.
+    Yields how many images are done and, before, what there is to tell of who decodes them. An image is read once, and
+    computed from these pixels unless an earlier call has done it, even one that was killed, or an equal image came
+    before; only few images are in memory. Several processes share reading and computing, in turns that all of them pass
+    or none, and yield equally often.
     """
     if images.shape[0] != 3:
         raise InputError(f"'{extractor.name}' takes color images, and these have {images.shape[0]} channel(s).")
     check: Callable[[int, int], None] | None = getattr(extractor.net, "check_images", None)
     if check is not None:
         check(*images.shape[1:])
-    decide(images, device)
     shape = (2 * views or 1, extractor.num_features)
     # A plain view is what the model will be asked about: it is computed as the model computes. Views are there to vary.
     precision = features_precision(device) if views else torch.float32
     store = Store(digest_of(extractor, images.shape, views, seed, precision), shape)
+    if sentence := decide(images, device, lambda: _count_kept(images, store)):
+        yield sentence
     rows = max(1, TOGETHER.get(device.type, 16) // shape[0])
     compute = _computing(extractor, precision, device)
     mine = images if alone() else images.select(torch.arange(rank(), len(images), world_size()))
@@ -135,6 +138,15 @@ def embed(
                     store.keep(names, compute(np.stack([waiting.pop(name) for name in names])))
             yield min(len(images), world_size() * (len(keys) - len(waiting)))
     return _of_all([store.found[key] for key in keys], (len(images), *shape))
+
+
+def _count_kept(images: ImageSource, store: Store) -> int:
+    """How many of some images have their features in the store, as they are decoded now."""
+    with all_or_none():
+        if not store.found:
+            return 0
+        some = images.select(torch.arange(0, len(images), ceil(len(images) / _ASKED)))
+        return sum(key_of(image.tobytes(), images.shape) in store.found for image in some.pixels.numpy())
 
 
 def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, precision: torch.dtype) -> str:

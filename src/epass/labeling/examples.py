@@ -57,6 +57,7 @@ def read_examples(
         lambda done, total: progress("Reading photos", done, total),
         streaming="auto",
         skip_unreadable=True,
+        measured=False,
     )
     if not len(dataset.train):
         raise InputError(f"None of the {len(names):,} images in '{folder}' can be read: replace them.")
@@ -64,7 +65,9 @@ def read_examples(
         embedding = embed_dataset(dataset, recipe.features, device, plain_only=True)
         while True:
             try:
-                progress("Looking at photos", *next(embedding))
+                news = next(embedding)
+                if not isinstance(news, str):  # the page has no place for sentences
+                    progress("Looking at photos", *news)
             except StopIteration as end:
                 dataset = end.value
                 break

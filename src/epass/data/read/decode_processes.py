@@ -37,11 +37,17 @@ class DecodingProcess:
         self._socket: socket.socket | None = None
 
     def read(
-        self, paths: Sequence[Path], image_size: int, memory: Callable[[int], memoryview], *, encoded: bool = False
+        self,
+        paths: Sequence[Path],
+        image_size: int,
+        memory: Callable[[int], memoryview],
+        refuse: Callable[[int, InputError], None],
+        *,
+        encoded: bool = False,
     ) -> list[Encoded | None]:
         """Fill the memory of each file, by its number, but, if `encoded`, return the bytes of those for a GPU.
 
-        The first file that cannot be read is an InputError.
+        `refuse` is told of files that cannot be read, by their number.
         """
         found: list[Encoded | None] = [None] * len(paths)
         left, failed = [*range(len(paths))], (False, 0)
@@ -53,7 +59,8 @@ class DecodingProcess:
                     found, encoded = _receive_encoded(answers), False
                     left = [number for number, one in enumerate(found) if one is None]
                 while left:
-                    _receive_pixels(answers, memory, left[0])
+                    if problem := _receive_pixels(answers, memory, left[0]):
+                        refuse(left[0], InputError(problem))
                     left.pop(0)
             except (ConnectionError, EOFError):
                 if failed == (encoded, len(left)):
@@ -109,10 +116,12 @@ def _receive_encoded(answers: socket.socket) -> list[Encoded | None]:
     return found
 
 
-def _receive_pixels(answers: socket.socket, memory: Callable[[int], memoryview], number: int) -> None:
+def _receive_pixels(answers: socket.socket, memory: Callable[[int], memoryview], number: int) -> str:
+    """Fill the memory of a file, or say why it cannot be read."""
     if size := LENGTH.unpack(_receive(answers, LENGTH.size))[0]:
-        raise InputError(_receive(answers, size).decode(errors="replace"))
+        return _receive(answers, size).decode(errors="surrogatepass")  # of names that are no text
     _fill(answers, memory(number))
+    return ""
 
 
 def _receive(answers: socket.socket, size: int) -> bytearray:
@@ -149,7 +158,7 @@ def serve() -> None:
                 pixels = decode(Path(path), image_size).tobytes()
                 answers.write(LENGTH.pack(0) + pixels)
             except InputError as problem:
-                message = str(problem).encode(errors="replace")
+                message = str(problem).encode(errors="surrogatepass")
                 answers.write(LENGTH.pack(len(message)) + message)
             answers.flush()
 

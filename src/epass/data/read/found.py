@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import InputError
 from .archives import is_archive, list_archived, read_members
@@ -23,6 +23,9 @@ from .listing import Place, Read, from_disk, name_inside, names_inside, nothing_
 from .square import check_image_size
 from .tables import is_table, list_named
 
+if TYPE_CHECKING:
+    from ..stream.device_jpeg import DeviceDecoder
+
 ROWS = 512  # images in a chunk
 
 
@@ -30,7 +33,7 @@ class Chunk(NamedTuple):
     """Some of the images, decoded; or vectors."""
 
     positions: list[int]  # of the images among the names, ascending
-    images: NDArray[Any]  # uint8 (n, C, H, W), or vectors (n, D)
+    images: Any  # uint8 (n, C, H, W), a tensor if a device decoded them and else an array; or vectors (n, D)
     unreadable: dict[int, str]  # position and reason
 
 
@@ -46,8 +49,18 @@ class FoundImages:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def are_files(self) -> bool:
+        """Whether each can be read by itself, which is what a device decodes."""
+        return self.read is from_disk
+
     def chunks(
-        self, image_size: int, channels: int, rows: int = ROWS, only: Container[int] | None = None
+        self,
+        image_size: int,
+        channels: int,
+        rows: int = ROWS,
+        only: Container[int] | None = None,
+        device: DeviceDecoder | None = None,
     ) -> Iterator[Chunk]:
         """The images as training decodes them, `rows` at a time; members of an archive in the order of the archive.
 
@@ -56,8 +69,12 @@ class FoundImages:
             channels: 1 for gray images, 3 for color.
             rows: Images in a chunk, those that cannot be read included.
             only: The numbers of the chunks that are wanted, from 0; the others are passed over, and not decoded.
+            device: What decodes JPEG files, if these are files of their own.
         """
         check_image_size(image_size)
+        if device is not None and self.files:
+            yield from self._by_device(image_size, channels, rows, only, device)
+            return
         stream = iter(self.read(self.files)) if self.files else iter(())
         for number, start in enumerate(range(0, len(self.files) or 1, rows)):
             some = islice(stream, rows)
@@ -65,13 +82,31 @@ class FoundImages:
                 deque(some, maxlen=0)  # where the next ones are in an archive is known only then
                 continue
             readable, reasons = decode_readable(some, image_size)
-            if start + rows >= len(self.files):
-                reasons |= {len(self.files) + place: reason for place, reason in enumerate(self.problems)}
+            reasons |= self._at_the_end(start + rows)
             positions = sorted(readable)
             pixels = np.empty((len(positions), 3, image_size, image_size), np.uint8)
             for row, position in enumerate(positions):
                 pixels[row] = readable[position]
             yield Chunk(positions, pixels if channels == 3 else to_gray(pixels), dict(sorted(reasons.items())))
+
+    def _at_the_end(self, end: int) -> dict[int, str]:
+        """Why others cannot be used, which is said with the last chunk."""
+        first = len(self.files)
+        return {first + place: reason for place, reason in enumerate(self.problems)} if end >= first else {}
+
+    def _by_device(
+        self, image_size: int, channels: int, rows: int, only: Container[int] | None, device: DeviceDecoder
+    ) -> Iterator[Chunk]:
+        from ..stream.tolerant import read_by_device
+
+        files = [file for file in self.files if isinstance(file, Path)]
+        starts = range(0, len(files), rows)
+        wanted = [start for number, start in enumerate(starts) if only is None or number in only]
+        groups = [range(start, min(start + rows, len(files))) for start in wanted]
+        with closing(read_by_device(files, image_size, device, groups)) as found:
+            for group, (positions, pixels, reasons) in zip(groups, found, strict=True):
+                images = pixels if channels == 3 else to_gray(pixels.cpu().numpy())
+                yield Chunk(positions, images, reasons | self._at_the_end(group.start + rows))
 
 
 def find_images(path: str | Path, *, path_column: str | None = None) -> FoundImages:

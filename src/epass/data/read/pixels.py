@@ -38,10 +38,12 @@ def read_listing(
     streaming: Streaming = False,
     skip_unreadable: bool = False,
     decoder: Decoder = "auto",
+    measured: bool = True,
 ) -> Dataset:
     """The data set of a listing, from the cache if nothing changed since it was last read.
 
-    The cache holds what the CPU decoded: it is not asked by whoever streams and wants a device to decode.
+    The cache holds what the CPU decoded: it is not asked by whoever streams and wants a device to decode. Streamed
+    images that are not `measured` have neither mean nor deviation.
     """
     size, tested = check_image_size(32 if image_size is None else image_size), bool(listing.test)
     listing, known = _present(listing), False
@@ -71,15 +73,16 @@ def read_listing(
         _check_what_is_left(listing, tested)
     if decoded and pixels is not None:
         store(_entry_of(listing, size), pixels)
-    return _open(listing, pixels, size, streams, progress)
+    return _open(listing, pixels, size, streams, measured, progress)
 
 
 def _open(
-    listing: Listing, pixels: Tensor | None, size: int, streams: bool, progress: ProgressCallback | None
+    listing: Listing, pixels: Tensor | None, size: int, streams: bool, measured: bool, progress: ProgressCallback | None
 ) -> Dataset:
     """The data set of files that can be read; `pixels` are there if they are in the cache or not streamed."""
     split = len(listing.train)
-    names, statistics = names_inside(listing.files, listing.root), None
+    names = names_inside(listing.files, listing.root)
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     train: ImageSource
     test: ImageSource
     if streams:
@@ -88,7 +91,7 @@ def _open(
         train, test = stream(rows, listing.labels, listing.test_labels)
         levels = Entry.of(listing.root / f"levels-{size}", listing.marks[:split], _LEVELS)
         try:
-            statistics = statistics_of(_count(train, levels, progress))
+            statistics = statistics_of(_count(train, levels, progress)) if measured else ((), ())
         except InputError:  # of the first file that cannot be read
             if reasons := _damaged(listing, range(len(on_disk)), size, progress):
                 problems = listing.without(reasons).problems

@@ -126,7 +126,7 @@ def _with_scale(path: Path, content: Mapping[str, Any], dataset: Dataset) -> Dat
     found = {}
     for key, today in (("mean", dataset.mean), ("std", dataset.std)):
         values = content["data"].get(key, list(today))
-        if isinstance(values, list) and len(values) > _MOST_CHANNELS >= len(today):
+        if not today or (isinstance(values, list) and len(values) > _MOST_CHANNELS >= len(today)):
             return dataset  # the run's are those of the features of these images
         if not isinstance(values, list) or len(values) != len(today) or not all(map(_is_number, values)):
             raise InputError(f"'{path}' is damaged: \"{key}\" is no list of {len(today)} numbers.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from ...errors import InputError
@@ -13,32 +15,53 @@ from .device_jpeg import Decoder, DeviceDecoder, find_decoder
 from .disk import Files, StreamedImages
 
 CPU, DEVICE = "cpu", "device"  # as a run records it
+DECODES = "cuda"  # the kind of device that does
 
 
-def decide(images: ImageSource, device: torch.device) -> str:
+def decide(images: ImageSource, device: torch.device, kept: Callable[[], int] = lambda: 0) -> str:
     """Decide who decodes images that are for `device`, and all others out of the same files; says what to tell of it.
 
     What was decided before stays, so that no image of a run is decoded in two ways. Of several processes all call this.
+
+    Args:
+        images: Those of a data set.
+        device: What they are for.
+        kept: Of how many of them there is something that was made of the pixels that they have now. If the CPU's are
+            more than the device's, it goes on decoding, unless the device is wanted.
     """
     files = _files_of(images)
-    if files is None or files.decided or (files.wanted != DEVICE and device.type != "cuda"):
+    if files is None or files.decided:
         return ""
-    found = find_decoder(device) if files.wanted != CPU else ""
+    found, sentence = choose(files.wanted, device)
+    files.decided = device.type == DECODES or found is not None  # elsewhere there was nothing to decide
+    if found is None:
+        return sentence
+    by_cpu = kept() if files.wanted == "auto" else 0
+    files.device = found
+    if largest_over_ranks(by_cpu) and largest_over_ranks(by_cpu > kept()):
+        files.device = None
+        return "Images are decoded by the CPU, as those were that are kept (the decoder 'device' begins anew)."
+    return sentence
+
+
+def choose(wanted: Decoder, device: torch.device) -> tuple[DeviceDecoder | None, str]:
+    """What decodes JPEG files for `device`, if not the CPU, and what to tell of it; all processes call it."""
+    if wanted != DEVICE and device.type != DECODES:
+        return None, ""
+    found = find_decoder(device) if wanted != CPU else ""
     if largest_over_ranks(isinstance(found, str)) and isinstance(found, DeviceDecoder):
         found = "another process cannot"
-    if isinstance(found, str) and files.wanted == DEVICE:
-        raise InputError(
-            f"JPEG files cannot be decoded on this device ({found}): use a machine where they can, or begin a run with "
-            "data.decoder=cpu."
-        )
-    files.decided = True
     if isinstance(found, DeviceDecoder):
-        files.device = found
-        return (
+        return found, (
             "JPEG files are decoded on the GPU, to pixels that differ a little from those of the CPU "
-            "(data.decoder=cpu avoids that)."
+            "(the decoder 'cpu' avoids that)."
         )
-    return f"Images are decoded by the CPU, since the GPU cannot ({found})." if found else ""
+    if wanted == DEVICE:
+        raise InputError(
+            f"JPEG files cannot be decoded on this device ({found}): use a machine where they can, or begin with the "
+            "decoder 'cpu'."
+        )
+    return None, f"Images are decoded by the CPU, since the GPU cannot ({found})." if found else ""
 
 
 def ask_for(dataset: Dataset, wanted: Decoder) -> Dataset:

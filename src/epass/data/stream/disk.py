@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ..images import ImageSource
-from ..read.decode import decode
+from ..read.decode import decode, without_name
 from ..read.decode_processes import DecodingProcess
 from ..read.jpeg_header import Encoded, read_encoded
 from .device_jpeg import Decoder, DeviceDecoder
@@ -52,10 +52,17 @@ class Files:
         paths: The files.
         image_size: Side of the square images.
         wanted: Who is to decode them; `decide` finds out, once, when it is known which device they are for.
+        unreadable: Where those that cannot be read are noted, by position, and why; otherwise they are an InputError.
     """
 
-    def __init__(self, paths: Sequence[Path], image_size: int, wanted: Decoder = "auto") -> None:
-        self.paths, self.image_size, self.wanted = paths, image_size, wanted
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        image_size: int,
+        wanted: Decoder = "auto",
+        unreadable: dict[int, str] | None = None,
+    ) -> None:
+        self.paths, self.image_size, self.wanted, self.unreadable = paths, image_size, wanted, unreadable
         self.device: DeviceDecoder | None = None
         self.decided = False
 
@@ -64,7 +71,17 @@ class Files:
         return 3, self.image_size, self.image_size
 
     def read(self, position: int) -> Tensor:
-        return torch.from_numpy(decode(self.paths[position], self.image_size))
+        try:
+            return torch.from_numpy(decode(self.paths[position], self.image_size))
+        except InputError as problem:
+            self.refuse(position, problem)
+            return torch.zeros(self.shape, dtype=torch.uint8)
+
+    def refuse(self, position: int, problem: InputError) -> None:
+        """Note that a file cannot be read, if that is wanted."""
+        if self.unreadable is None:
+            raise problem
+        self.unreadable[position] = without_name(problem, self.paths[position])
 
 
 class Mapped:
@@ -119,8 +136,13 @@ class Workers:
                 self._started.append(self._own.process)
             process: DecodingProcess = self._own.process
             paths = [files.paths[position] for position, _ in job]
-            wanted = files.device is not None
-            return process.read(paths, files.image_size, lambda number: memory(job[number][1]), encoded=wanted)
+            return process.read(
+                paths,
+                files.image_size,
+                lambda number: memory(job[number][1]),
+                lambda number, problem: files.refuse(job[number][0], problem),
+                encoded=files.device is not None,
+            )
         found: list[Encoded | None] = [None] * len(job)
         for number, (position, row) in enumerate(job):
             if files is not None and files.device is not None:
