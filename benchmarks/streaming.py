@@ -251,14 +251,15 @@ def conclude(found: dict[str, Any]) -> str:
 def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Fill `found`, stage by stage, and tell about every figure."""
     stages = [stage for stage in STAGES if stage in (options.only or STAGES)]
-    if "decode" in stages:
+    if "decode" in stages and options.decode_seconds:
         found["decoded_per_second"] = decode_rates(folder, options.image_size, options.decode_seconds)
         for workers, rate in found["decoded_per_second"].items():
             tell(f"decode      {rate:,.0f} images a second by {workers}")
     if "device" in stages:
         decoder = find_decoder(choose_device(options.device))
         if isinstance(decoder, DeviceDecoder):
-            found["device_per_second"] = device_rates(folder, options.image_size, options.decode_seconds, decoder)
+            seconds = options.decode_seconds
+            found["device_per_second"] = device_rates(folder, options.image_size, seconds, decoder) if seconds else {}
             for work, rate in found["device_per_second"].items():
                 tell(f"device      {rate:,.0f} images a second: {work}")
         elif options.only:
@@ -304,7 +305,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60, help="timed steps of every turn (default 60)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every stage (default 3)")
     parser.add_argument("--compile", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--decode-seconds", type=float, default=5.0, help="for every number of threads (default 5)")
+    parser.add_argument("--decode-seconds", type=float, default=5.0, help="for every rate (default 5); 0 for none")
     parser.add_argument("--only", action="append", choices=STAGES, help="this stage; may be given several times")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--folder", type=Path, help="where to make the files; they are kept there and used again")

@@ -429,6 +429,10 @@ def test_the_benchmark_measures_a_device_that_decodes(
     assert list(found["device_per_second"]) == ["read", "decoded", "scaled", "all"]
     assert "Steps with images that the device decodes reach" in found["conclusion"]
     assert asked == [script, decoder]  # for the rates, then by the run
+    assert script.main([*tiny, "--only", "device", "--only", "decode", "--decode-seconds", "0"]) == 0
+    found = json.loads(out.read_text())
+    assert found["device_per_second"] == found["decoded_per_second"] == {}
+    assert found["step_ms"].keys() == {"device"}
     assert reading_threads() == []
 
 

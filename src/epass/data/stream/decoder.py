@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...errors import InputError
+from ...machine.device import ALL_QUEUES, QUEUES, ask_for_queues
 from ...machine.distributed import largest_over_ranks
 from ..dataset import Dataset
 from ..images import ImageSource
@@ -23,6 +24,7 @@ def decide(images: ImageSource, device: torch.device) -> str:
     files = _files_of(images)
     if files is None or files.decided or (files.wanted != DEVICE and device.type != "cuda"):
         return ""
+    in_time = ask_for_queues()
     found = find_decoder(device) if files.wanted != CPU else ""
     if largest_over_ranks(isinstance(found, str)) and isinstance(found, DeviceDecoder):
         found = "another process cannot"
@@ -34,10 +36,12 @@ def decide(images: ImageSource, device: torch.device) -> str:
     files.decided = True
     if isinstance(found, DeviceDecoder):
         files.device = found
-        return (
+        said = (
             "JPEG files are decoded on the GPU, to pixels that differ a little from those of the CPU "
             "(data.decoder=cpu avoids that)."
         )
+        late = f" CUDA had started before, so steps may wait for them: set {QUEUES}={ALL_QUEUES} to avoid that."
+        return said if in_time else said + late
     return f"Images are decoded by the CPU, since the GPU cannot ({found})." if found else ""
 
 
