@@ -511,6 +511,7 @@ def opened(folder: Path, **settings: Any) -> StreamedImages:
 
 @pytest.fixture
 def standing_in(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    monkeypatch.setenv(QUEUES, "32")  # as if CUDA had not started in this process
     asked: list[torch.device] = []
     monkeypatch.setattr(
         decoder, "find_decoder", lambda device: (asked.append(device), DeviceDecoder(CPU, StandIn()))[1]
