@@ -123,30 +123,28 @@ def busy(device: torch.device) -> Iterator[None]:
         thread.join()
 
 
-def device_rates(folder: Path, image_size: int, seconds: float, device: torch.device) -> dict[str, float]:
+def device_rates(folder: Path, image_size: int, seconds: float, decoder: DeviceDecoder) -> dict[str, float]:
     """Images a second: of files read, decoded by the device, decoded and scaled, and of all of it side by side.
 
     The last three also while the device has something else to do.
     """
-    found = find_decoder(device)
-    if isinstance(found, str):
-        raise InputError(f"JPEG files cannot be decoded on this device ({found}).")
+    device = decoder.device
     paths = sorted(folder.rglob("*.jpg"))
     some = [read for path in paths[:TOGETHER] if (read := read_encoded(path)) is not None]
     data = [torch.from_numpy(image.data) for image in some]
     rows, labels = Files(paths, image_size), torch.zeros(len(paths), dtype=torch.int64, device=device)
-    rows.device = found
+    rows.device = decoder
     images = StreamedImages.all_of(rows, labels)
 
     def decode() -> Iterator[int]:
         while True:
-            found.decode(data)
+            decoder.decode(data)
             yield len(data)
 
     def scale() -> Iterator[int]:
         while True:
-            with found.at_work():
-                found.squares(some, image_size)
+            with decoder.at_work():
+                decoder.squares(some, image_size)
             yield len(some)
 
     def all_of_it() -> Iterator[int]:
@@ -253,18 +251,22 @@ def conclude(found: dict[str, Any]) -> str:
 def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Fill `found`, stage by stage, and tell about every figure."""
     stages = [stage for stage in STAGES if stage in (options.only or STAGES)]
-    if "decode" in stages:
+    if "decode" in stages and options.decode_seconds:
         found["decoded_per_second"] = decode_rates(folder, options.image_size, options.decode_seconds)
         for workers, rate in found["decoded_per_second"].items():
             tell(f"decode      {rate:,.0f} images a second by {workers}")
-    if "device" in stages and (options.only or isinstance(find_decoder(choose_device(options.device)), DeviceDecoder)):
-        device = choose_device(options.device)
-        found["device_per_second"] = device_rates(folder, options.image_size, options.decode_seconds, device)
-        for work, rate in found["device_per_second"].items():
-            tell(f"device      {rate:,.0f} images a second: {work}")
-    elif "device" in stages:
-        stages.remove("device")
-        tell("device      left out: it decodes no JPEG files")
+    if "device" in stages:
+        decoder = find_decoder(choose_device(options.device))
+        if isinstance(decoder, DeviceDecoder):
+            seconds = options.decode_seconds
+            found["device_per_second"] = device_rates(folder, options.image_size, seconds, decoder) if seconds else {}
+            for work, rate in found["device_per_second"].items():
+                tell(f"device      {rate:,.0f} images a second: {work}")
+        elif options.only:
+            raise InputError(f"JPEG files cannot be decoded on this device ({decoder}).")
+        else:
+            stages.remove("device")
+            tell(f"device      left out: {decoder}")
     seen = {stage: list[float]() for stage in stages if stage != "decode"}
     numbers = {stage: count() for stage in seen}
     works: dict[str, tuple[Callable[[int], object], Experiment]] = {}
@@ -303,7 +305,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60, help="timed steps of every turn (default 60)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every stage (default 3)")
     parser.add_argument("--compile", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--decode-seconds", type=float, default=5.0, help="for every number of threads (default 5)")
+    parser.add_argument("--decode-seconds", type=float, default=5.0, help="for every rate (default 5); 0 for none")
     parser.add_argument("--only", action="append", choices=STAGES, help="this stage; may be given several times")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--folder", type=Path, help="where to make the files; they are kept there and used again")

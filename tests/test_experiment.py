@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ from epass.engine.run import run, train_steps
 from epass.engine.timing import seconds_per_step
 from epass.errors import InputError
 from epass.evaluation import score
-from epass.machine.device import choose_device, choose_precision
+from epass.machine.device import QUEUES, ask_for_queues, choose_device, choose_precision
 from epass.method import Outcome
 from epass.methods import METHODS
 from epass.recipe import Recipe, parse_recipe
@@ -221,6 +223,33 @@ def test_the_device_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_device("cuda:1") == torch.device("cuda:1")
     with pytest.raises(InputError, match="There is no cuda:2 here: the last CUDA device is cuda:1"):
         choose_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "started", "chosen", "expected"),
+    [
+        ("auto", False, None, "32"),
+        ("cuda:0", False, None, "32"),
+        ("cuda", False, "4", "4"),  # somebody knows better
+        ("cuda", True, None, None),  # CUDA would not look any more
+        ("cpu", False, None, None),
+    ],
+)
+def test_cuda_is_asked_for_all_queues_while_it_listens(
+    monkeypatch: pytest.MonkeyPatch, name: str, started: bool, chosen: str | None, expected: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    seen: list[str | None] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: (seen.append(os.environ.get(QUEUES)), True)[1])
+    with patch.dict(os.environ):
+        os.environ.pop(QUEUES, None)
+        if chosen is not None:
+            os.environ[QUEUES] = chosen
+        choose_device(name)
+        assert os.environ.get(QUEUES) == expected
+        assert ask_for_queues() == (not started)
+    assert set(seen) <= {expected}  # before anything that may start CUDA
 
 
 # --- From a recipe to objects -----------------------------------------------------------------------------------------

@@ -398,7 +398,9 @@ def test_the_benchmark_measures_every_stage(
     assert found["images_read_per_step"] == 4
     assert 60_000 < found["bytes_per_image"] < 160_000
     assert found["environment"]["cpu_count"]
-    assert found["conclusion"] in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert found["conclusion"] in said
+    assert "left out: it is no CUDA device but 'cpu'" in said
     assert reading_threads() == []
 
 
@@ -408,8 +410,10 @@ def test_the_benchmark_measures_a_device_that_decodes(
 ) -> None:
     assert script.main([*TINY, "--only", "device", "--device", "cpu"]) == 2
     assert "it is no CUDA device but 'cpu'" in capsys.readouterr().err
+    asked: list[object] = []
     for place in (decoder, script):
-        monkeypatch.setattr(place, "find_decoder", stand_in)
+        find = lambda where, place=place: (asked.append(place), stand_in(where))[1]  # noqa: E731
+        monkeypatch.setattr(place, "find_decoder", find)
     out = tmp_path / "out.json"
     tiny = [*TINY, "--rounds", "1", "--decode-seconds", "0.05", "--device", "cpu", "--out", str(out)]
     assert script.main([*tiny, "--only", "device", "--only", "resident"]) == 0
@@ -417,6 +421,11 @@ def test_the_benchmark_measures_a_device_that_decodes(
     assert found["turns_ms"].keys() == {"resident", "device"}
     assert list(found["device_per_second"]) == ["read", "decoded", "scaled", "all"]
     assert "Steps with images that the device decodes reach" in found["conclusion"]
+    assert asked == [script, decoder]  # for the rates, then by the run
+    assert script.main([*tiny, "--only", "device", "--only", "decode", "--decode-seconds", "0"]) == 0
+    found = json.loads(out.read_text())
+    assert found["device_per_second"] == found["decoded_per_second"] == {}
+    assert found["step_ms"].keys() == {"device"}
     assert reading_threads() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from epass.data.stream.device_jpeg import DeviceDecoder, Span, filter_weights, f
 from epass.data.stream.disk import Files, Workers
 from epass.errors import InputError
 from epass.features.store import key_of
+from epass.machine.device import QUEUES
 from epass.method import Views
 
 CPU, CUDA, SIZE = torch.device("cpu"), torch.device("cuda"), 16
@@ -508,6 +511,7 @@ def opened(folder: Path, **settings: Any) -> StreamedImages:
 
 @pytest.fixture
 def standing_in(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    monkeypatch.setenv(QUEUES, "32")  # as if CUDA had not started in this process
     asked: list[torch.device] = []
     monkeypatch.setattr(
         decoder, "find_decoder", lambda device: (asked.append(device), DeviceDecoder(CPU, StandIn()))[1]
@@ -522,6 +526,7 @@ def test_a_device_is_chosen_where_there_is_one(folder: Path, standing_in: list[t
     assert standing_in == []
     said = decide(images, CUDA)
     assert "decoded on the GPU" in said
+    assert QUEUES not in said
     assert "(the decoder 'cpu' avoids that)" in said
     assert decoder_of(images) == "device"
     part = images.select(torch.tensor([1]))
@@ -531,6 +536,26 @@ def test_a_device_is_chosen_where_there_is_one(folder: Path, standing_in: list[t
     assert decide(opened(folder, decoder="cpu"), CUDA) == ""
     assert standing_in == [CUDA]
     images.workers.close()
+
+
+def test_cuda_that_has_started_is_told_of(
+    folder: Path, standing_in: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with patch.dict(os.environ):
+        os.environ.pop(QUEUES, None)
+        assert decide(opened(folder), CUDA).endswith(f"steps may wait for them: set {QUEUES}=32 to avoid that.")
+        os.environ[QUEUES] = "8"  # somebody's choice
+        assert QUEUES not in decide(opened(folder), CUDA)
+
+
+def test_cuda_is_asked_for_queues_before_a_decoder_starts_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setattr(decoder, "find_decoder", lambda _device: seen.append(os.environ.get(QUEUES)) or "it is broken")
+    with patch.dict(os.environ):
+        os.environ.pop(QUEUES, None)
+        decide(opened(folder), CUDA)
+    assert seen == ["32"]
 
 
 def test_without_a_decoder_the_cpu_decodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -657,6 +682,38 @@ def test_a_gpu_gives_the_same_pixels_again_while_it_is_busy(gpu: DeviceDecoder, 
         order = torch.randperm(64)
         assert torch.equal(images.take(order), expected[order.cuda()])
     images.workers.close()
+
+
+@pytest.mark.gpu
+def test_a_gpu_decodes_while_a_queue_is_full(gpu: DeviceDecoder, tmp_path: Path) -> None:
+    """In a process of its own, where CUDA has not started: what was queued before the photos ends after them."""
+    paths = [tmp_path / f"{number}.jpg" for number in range(128)]
+    for number, path in enumerate(paths):
+        photo(500, 375, number).save(path)
+    code = f"""
+import torch
+from pathlib import Path
+from epass.data.read.jpeg_header import read_encoded
+from epass.data.stream.device_jpeg import find_decoder
+from epass.machine.device import choose_device
+decoder = find_decoder(choose_device("cuda"))
+photos = [read_encoded(path) for path in sorted(Path({str(tmp_path)!r}).glob("*.jpg"))]
+def squares():
+    with decoder.at_work():
+        decoder.squares(photos, 224)
+squares()
+factor = torch.randn(4096, 4096, device="cuda").bfloat16()
+torch.cuda.synchronize()
+product, ended = factor @ factor, torch.cuda.Event()
+for _ in range(900):  # fewer than CUDA queues without making the host wait
+    torch.mm(factor, factor, out=product)
+ended.record()
+squares()
+print(ended.query())
+"""
+    chosen = {name: value for name, value in os.environ.items() if name != QUEUES}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=chosen)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.gpu

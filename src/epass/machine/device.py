@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Literal
@@ -10,9 +11,13 @@ import torch
 
 from ..errors import InputError, unknown
 
+QUEUES, ALL_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"  # CUDA uses 8 unless the environment says otherwise
+
 
 def choose_device(name: str = "auto") -> torch.device:
     """A device by name; "auto" takes CUDA if it is there, else the CPU. Apple's GPU has to be asked for."""
+    if name.partition(":")[0] in ("auto", "cuda"):
+        ask_for_queues()
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
@@ -31,6 +36,17 @@ def choose_device(name: str = "auto") -> torch.device:
     if kind == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"There is no {name} here: the last CUDA device is cuda:{torch.cuda.device_count() - 1}.")
     return device
+
+
+def ask_for_queues() -> bool:
+    """Let CUDA use all queues of a GPU, unless somebody chose their number; False if it has started without.
+
+    Streams that share a queue wait for each other's work. nvJPEG decodes on 14 streams, and so on some that waited for
+    a whole training step.
+    """
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # it looks only then
+        os.environ.setdefault(QUEUES, ALL_QUEUES)
+    return QUEUES in os.environ
 
 
 def device_name(device: torch.device) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ...errors import InputError
+from ...machine.device import ALL_QUEUES, QUEUES, ask_for_queues
 from ...machine.distributed import largest_over_ranks
 from ..dataset import Dataset
 from ..images import ImageSource
@@ -48,14 +49,17 @@ def choose(wanted: Decoder, device: torch.device) -> tuple[DeviceDecoder | None,
     """What decodes JPEG files for `device`, if not the CPU, and what to tell of it; all processes call it."""
     if wanted != DEVICE and device.type != DECODES:
         return None, ""
+    in_time = ask_for_queues()
     found = find_decoder(device) if wanted != CPU else ""
     if largest_over_ranks(isinstance(found, str)) and isinstance(found, DeviceDecoder):
         found = "another process cannot"
     if isinstance(found, DeviceDecoder):
-        return found, (
+        said = (
             "JPEG files are decoded on the GPU, to pixels that differ a little from those of the CPU "
             "(the decoder 'cpu' avoids that)."
         )
+        late = f" CUDA had started before, so steps may wait for them: set {QUEUES}={ALL_QUEUES} to avoid that."
+        return found, said if in_time else said + late
     if wanted == DEVICE:
         raise InputError(
             f"JPEG files cannot be decoded on this device ({found}): use a machine where they can, or begin with the "
