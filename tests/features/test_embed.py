@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,29 @@ def test_images_that_are_new_among_known_ones_pass_the_network_together(monkeypa
     found, passed = computed(images)
     assert (together, passed) == ([2, 2, 1], 5)
     assert torch.equal(found, computed(images, extractor(digest="alone"))[0])
+
+
+def test_batches_beside_each_other_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pictures(9).select(torch.tensor([0, 1, 0, 2, 3, 3, 1, 4, 5, 6, 7, 8, 5]))
+    whole, total = computed(images, extractor(digest="one by one"))
+    monkeypatch.setattr(module, "AHEAD", {"cpu": 2})
+    turns, both, alone, forward = count(), threading.Barrier(2), threading.Lock(), Eye.forward
+
+    def beside(self: Eye, views: Tensor) -> Tensor:
+        if next(turns) < 2:
+            both.wait(60)  # the first one for the second
+        with alone:  # it counts
+            return forward(self, views)
+
+    monkeypatch.setattr(Eye, "forward", beside)
+    found, passed = computed(images)
+    assert passed == total
+    assert torch.equal(found, whole)
+    steps = list(embed(images, extractor(digest="again"), CPU))
+    assert steps == sorted(steps)
+    assert (steps[0] < 2, steps[-1]) == (True, len(images))
+    with pytest.raises(InputError, match="not finite"):
+        computed(images, replace(extractor(gain=float("nan")), std=(0.01,) * 3))
 
 
 @pytest.mark.parametrize("views", [0, 1])

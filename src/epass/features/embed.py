@@ -38,6 +38,7 @@ from .views import VIEWS, strong, weak
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TOGETHER = {"cpu": 16, "cuda": 256}  # views that pass the network at a time: what its caches hold
+AHEAD = {"cuda": 1}  # such batches that nobody waits for: while a device computes, the next ones are put together
 _READ = 64  # images at a time
 _ASKED = 64  # images that tell who decoded those whose features are kept; the first, which is embedded first, is one
 _GATHERED = 4096  # images whose features travel between processes at a time
@@ -122,21 +123,27 @@ def embed(
     if sentence := decide(images, device, lambda: _count_kept(images, store)):
         yield sentence
     rows = max(1, TOGETHER.get(device.type, 16) // shape[0])
-    compute = _computing(extractor, precision, device)
     mine = images if alone() else images.select(torch.arange(rank(), len(images), world_size()))
     turns = ceil(ceil(len(images) / world_size()) / rows)  # of the process with the most images
     keys: list[bytes] = []
     waiting: dict[bytes, Pixels] = {}  # until there are enough for the network
-    with store, closing(_looked_up(mine, rows, views, seed, store)) as groups:
+    with (
+        store,
+        closing(_looked_up(mine, rows, views, seed, store)) as groups,
+        closing(_Computing(extractor, precision, device)) as computing,
+    ):
         for turn in range(turns):
             with all_or_none():
-                group = next(groups, [])
+                group, last = next(groups, []), turn == turns - 1
                 keys += [key for key, _ in group]
-                waiting |= {key: drawn for key, drawn in group if drawn is not None and key not in store.found}
-                while len(waiting) >= rows or (waiting and turn == turns - 1):
-                    names = list(islice(waiting, rows))
-                    store.keep(names, compute(np.stack([waiting.pop(name) for name in names])))
-            yield min(len(images), world_size() * (len(keys) - len(waiting)))
+                fresh = {key: drawn for key, drawn in group if drawn is not None and key not in store.found}
+                waiting |= {key: drawn for key, drawn in fresh.items() if key not in computing.names}
+                while len(waiting) >= rows or (waiting and last):
+                    computing.begin({name: waiting.pop(name) for name in list(islice(waiting, rows))})
+                    computing.finish(store, AHEAD.get(device.type, 0))
+                if last:
+                    computing.finish(store, 0)
+            yield min(len(images), world_size() * (len(keys) - len(waiting) - len(computing.names)))
     return _of_all([store.found[key] for key in keys], (len(images), *shape))
 
 
@@ -146,7 +153,7 @@ def _count_kept(images: ImageSource, store: Store) -> int:
         if not store.found:
             return 0
         some = images.select(torch.arange(0, len(images), ceil(len(images) / _ASKED)))
-        return sum(key_of(image.tobytes(), images.shape) in store.found for image in some.pixels.numpy())
+        return sum(key_of(image.reshape(-1).data, images.shape) in store.found for image in some.pixels.numpy())
 
 
 def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, seed: int, precision: torch.dtype) -> str:
@@ -171,23 +178,43 @@ def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def _computing(extractor: Extractor, precision: torch.dtype, device: torch.device) -> Callable[[Pixels], Rows]:
-    """The network as a function of the views (n, V, H, W, 3) of some images; it is prepared when it is needed."""
-    network, limit = cache(lambda: prepared(extractor.net, device, precision)), torch.finfo(torch.float16).max
-    mean, std = (torch.tensor(values, device=device) for values in (extractor.mean, extractor.std))
+class _Computing:
+    """The network, which computes a few batches beside each other; it is prepared when it is needed."""
 
-    def compute(pixels: Pixels) -> Rows:
-        count, views = pixels.shape[:2]
+    def __init__(self, extractor: Extractor, precision: torch.dtype, device: torch.device) -> None:
+        self._network = cache(lambda: prepared(extractor.net, device, precision))
+        self._mean, self._std = (torch.tensor(values, device=device) for values in (extractor.mean, extractor.std))
+        self._name, self._precision, self._device = extractor.name, precision, device
+        self._pool = ThreadPoolExecutor(1 + AHEAD.get(device.type, 0), thread_name_prefix="embed")
+        self._begun: deque[tuple[list[bytes], Future[Rows]]] = deque()
+        self.names: set[bytes] = set()  # of the images that are computed right now
+
+    def begin(self, views: dict[bytes, Pixels]) -> None:
+        """Begin with these images, whose views are (V, H, W, 3)."""
+        self.names |= views.keys()
+        self._begun.append((list(views), self._pool.submit(self._compute, self._network(), [*views.values()])))
+
+    def finish(self, store: Store, most: int) -> None:
+        """Wait until at most so many batches are not done, and keep the features of those that are."""
+        while len(self._begun) > most:
+            names, features = self._begun.popleft()
+            store.keep(names, features.result())
+            self.names.difference_update(names)
+
+    def close(self) -> None:
+        """Give up what has not begun yet."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _compute(self, network: nn.Module, drawn: list[Pixels]) -> Rows:
+        pixels, limit = torch.from_numpy(np.stack(drawn)), torch.finfo(torch.float16).max
         # channels last, as Pillow leaves them and the network wants them
-        images = torch.from_numpy(pixels).to(device).flatten(0, 1).permute(0, 3, 1, 2)
+        images = pixels.to(self._device).flatten(0, 1).permute(0, 3, 1, 2)
         with torch.inference_mode():
-            features = network()(normalize(images, mean, std).to(precision)).float()
+            features = network(normalize(images, self._mean, self._std).to(self._precision)).float()
         if not features.isfinite().all():
-            raise InputError(f"'{extractor.name}' returns numbers that are not finite: use other weights.")
-        kept: Rows = features.clamp(-limit, limit).half().view(count, views, -1).cpu().numpy()
+            raise InputError(f"'{self._name}' returns numbers that are not finite: use other weights.")
+        kept: Rows = features.clamp(-limit, limit).half().view(*pixels.shape[:2], -1).cpu().numpy()
         return kept
-
-    return compute
 
 
 def _looked_up(
@@ -202,7 +229,7 @@ def _looked_up(
     def look_up(chunk: Tensor) -> list[tuple[bytes, Pixels | None]]:
         found: list[tuple[bytes, Pixels | None]] = []
         for image in chunk.numpy():
-            key = key_of(image.tobytes(), images.shape)
+            key = key_of(image.reshape(-1).data, images.shape)
             known = key in store.found
             found.append((key, None if known else make_views(image.transpose(1, 2, 0), key, views, seed)))
         return found

@@ -29,8 +29,8 @@ KEY_BYTES, _CHECKSUM_BYTES = 16, 4
 SEGMENT_SECONDS = 5.0  # of work in a segment: a process that is killed loses no more
 
 
-def key_of(content: bytes, shape: tuple[int, ...]) -> bytes:
-    """The name of an image: a digest of its pixels."""
+def key_of(content: bytes | memoryview, shape: tuple[int, ...]) -> bytes:
+    """The name of an image: a digest of its pixels, all of them in a row."""
     return hashlib.blake2b(content, digest_size=KEY_BYTES, person=repr(shape).encode()[:16]).digest()
 
 

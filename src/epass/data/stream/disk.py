@@ -209,9 +209,11 @@ class PendingOnDevice(Pending):
 
     together = FILES_TOGETHER
 
-    def __init__(self, rows: Files, device: DeviceDecoder, workers: Workers, positions: Sequence[int]) -> None:
+    def __init__(
+        self, rows: Files, device: DeviceDecoder, workers: Workers, positions: Sequence[int], home: torch.device
+    ) -> None:
         super().__init__(rows, workers, positions, pin=device.device.type == "cuda")
-        self._rows, self._device = rows, device
+        self._rows, self._device, self._home = rows, device, home
         self._decoded = workers.submit_to_device(self._decode)
 
     def _decode(self) -> Tensor:
@@ -232,9 +234,12 @@ class PendingOnDevice(Pending):
                 place = [at if at >= 0 else len(made) + row for row, at in enumerate(place)]
             for row, first in self._again:
                 place[row] = place[first]
-            if place == [*range(len(pixels))]:
-                return pixels
-            return pixels[torch.tensor(place, device=self._device.device)]
+            if place != [*range(len(pixels))]:
+                pixels = pixels[torch.tensor(place, device=self._device.device)]
+            if pixels.is_cuda and self._home.type == "cpu":  # copied here, where nobody else waits for it
+                copied = torch.empty_like(pixels, device="cpu", pin_memory=True)
+                pixels = copied.copy_(pixels, non_blocking=True)
+            return pixels
 
     def result(self) -> Tensor:
         pixels = self._decoded.result()
@@ -283,7 +288,7 @@ class StreamedImages:
         """Begin to read the images at `index` (n,), the first ones first."""
         positions = self.index[index.cpu()].tolist()
         if isinstance(self.rows, Files) and self.rows.device is not None:
-            return PendingOnDevice(self.rows, self.rows.device, self.workers, positions)
+            return PendingOnDevice(self.rows, self.rows.device, self.workers, positions, self.labels.device)
         return Pending(self.rows, self.workers, positions, pin=self.labels.is_cuda)
 
     def take(self, index: Tensor) -> Tensor:

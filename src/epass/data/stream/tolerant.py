@@ -22,7 +22,7 @@ def read_by_device(
     unreadable: dict[int, str] = {}
     files = Files(paths, image_size, "device", unreadable)
     files.device, files.decided = device, True
-    images = StreamedImages.all_of(files, torch.full((len(paths),), -1))
+    images = StreamedImages.all_of(files, torch.full((len(paths),), -1, device=device.device))
     begun = [images.begin(torch.tensor(group)) for group in groups[:1]]
     try:
         for number, group in enumerate(groups):
