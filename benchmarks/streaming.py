@@ -280,7 +280,9 @@ def measure(options: argparse.Namespace, folder: Path, found: dict[str, Any], te
     try:
         for stage in seen:
             started = time.perf_counter()
+            tell(f"{stage:<12}opening the files and building the network")
             experiment = prepare(options, folder, stage)
+            tell(f"{stage:<12}built after {time.perf_counter() - started:.0f} s, making the step ready")
             works[stage] = whole_step(experiment), experiment
             tell(f"{stage:<12}ready after {time.perf_counter() - started:.0f} s")
             time_one(stage)

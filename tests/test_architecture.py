@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "networks": {"extensions", "machine.distributed", "parts.draws"},
     "methods": {"method", "parts", "machine.distributed", "networks"},
     "augment": {"extensions"},
-    "data": {"augment", "extensions", "method", "machine.distributed", "seeds"},
+    "data": {"augment", "extensions", "method", "machine.device", "machine.distributed", "seeds"},
     "features": {"augment", "data", "extensions", "machine", "networks"},
     "training": {"method", "parts.teacher", "machine.distributed"},
     "evaluation": set(),

@@ -401,6 +401,8 @@ def test_the_benchmark_measures_every_stage(
     said = capsys.readouterr().out
     assert found["conclusion"] in said
     assert "left out: it is no CUDA device but 'cpu'" in said
+    lines = [line.split()[1] for line in said.splitlines() if line.startswith("cached")]
+    assert lines[:3] == ["opening", "built", "ready"]  # no minute of silence
     assert reading_threads() == []
 
 
