@@ -98,10 +98,10 @@ class Doubled(nn.Module):
         return outcome._replace(losses={"fit": 2 * outcome.losses["fit"]})
 
 
-def test_forward_computes_the_outcome_and_the_method_remembers() -> None:
+def test_what_is_compiled_computes_the_outcome_and_the_method_remembers() -> None:
     method = Line()
     optimizer = torch.optim.SGD(method.net.parameters(), lr=0.1)
-    step = make_step(method, optimizer, Average(method.net), forward=Doubled(method))
+    step = make_step(method, optimizer, Average(method.net), compiler=Doubled)
     assert step(line_batch()).losses["fit"].item() == 20.0
     assert method.net.weight.item() == 3.0
     assert method.seen.item() == 5.0

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..machine.distributed import average_gradients
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
+from .exchange import averaging, differentiate
 
 Step = Callable[[Batch], Outcome]
 MOST_CLASSES = 100  # of which each is counted on its own: reports list them
 
 
 def make_step(
-    method: Method, optimizer: torch.optim.Optimizer, average: Average, *, forward: nn.Module | None = None
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    average: Average,
+    *,
+    compiler: Callable[..., Any] | None = None,
 ) -> Step:
-    """The step of `method`. `forward` computes its outcome where that is its compiled form."""
-    compute = method if forward is None else forward
+    """The step of `method`. Its outcome is computed by what `compiler` makes of it, if there is one."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    compute: nn.Module = method
+    backward: Callable[[Tensor], None] = partial(differentiate, weights=weights)
+    if compiler is not None:
+        compute, backward = compiler(averaging(method)), Tensor.backward
 
     def step(batch: Batch) -> Outcome:
         outcome: Outcome = compute(batch)
-        outcome.loss.backward()  # type: ignore[no-untyped-call]
-        average_gradients(weights)  # over all processes, if there are several
+        backward(outcome.loss)  # gradients are averaged over all processes, if there are several
         optimizer.step()
         optimizer.zero_grad()  # to none: the next gradients are written, not added; a recorded step keeps their place
         method.update(outcome.memory)
