@@ -15,7 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling_model import INPUTS, Case, case, checkpoint, costs, memory, slower, times
+from scaling_model import (
+    INPUTS,
+    Case,
+    all_reduce,
+    case,
+    checkpoint,
+    cluster,
+    costs,
+    exposed,
+    memory,
+    network,
+    slower,
+    times,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 GPUS = (1, 8, 64, 512)
@@ -105,6 +118,23 @@ def changes_table() -> str:
     return markdown(head, rows)
 
 
+def exchange_table() -> str:
+    """What messages beside the backward pass gain against one after it, computing and gradients alone."""
+    head = "network", "gradients", "GPUs", "batch", "computing", "one message, after", "ours, beside", "gained"
+    rows, values = [], costs()
+    for name, step in values["wide_step_ms"].items():
+        net = network(name, classes=10)
+        size = 4 * net.parameters
+        for gpus, share, batch in ((8, 1, "on every GPU"), (8, 8, "shared"), (64, 1, "on every GPU")):
+            computing = step / share / 1000
+            gap = values["backward_share"] * computing / len(net.norms)
+            after, beside = all_reduce(size, cluster(gpus, values)), exposed(size, gap, cluster(gpus, values))
+            shown = map(ms, (computing, after, beside))
+            gained = f"{(after - beside) / (computing + after):.1%}"
+            rows.append((name, f"{size / 1e6:.1f} MB", str(gpus), batch, *shown, gained))
+    return markdown(head, rows)
+
+
 def memory_table() -> str:
     """Gigabytes per GPU, and of a checkpoint."""
     chosen = [one for shared, one in all_cases() if one.cluster.gpus in (8, 512) and not shared]
@@ -136,6 +166,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "batch on every GPU": lambda: steps_table(shared=False),
     "plan": plan_table,
     "changes": changes_table,
+    "exchange": exchange_table,
     "memory": memory_table,
     "inputs": inputs_table,
 }

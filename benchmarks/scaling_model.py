@@ -22,6 +22,7 @@ from epass.methods import METHODS
 from epass.networks import make_network
 from epass.parts.projector import ProjectorEnsemble
 from epass.recipe import Recipe, read_recipe
+from epass.training.exchange import LEAST_BYTES, MOST_MESSAGES
 
 INPUTS = json.loads((Path(__file__).parent / "scaling_inputs.json").read_text(encoding="utf-8"))
 CLASSES, LABELED, IMAGE_SIZE, PROJECTORS, WIDTH = 1000, 100_000, 224, 3, 128
@@ -101,9 +102,9 @@ class Network(NamedTuple):
 
 
 @cache
-def network() -> Network:
+def network(name: str = "resnet-50", classes: int = CLASSES) -> Network:
     with torch.device("meta"):
-        net = make_network("resnet-50", in_channels=3, num_classes=CLASSES)
+        net = make_network(name, in_channels=3, num_classes=classes)
         projector = ProjectorEnsemble(net.num_features, WIDTH, size=PROJECTORS)
     averaged = sum(p.numel() for p in net.parameters())
     return Network(
@@ -175,12 +176,19 @@ def compute(case: Case) -> float:
 
 
 def gradients(case: Case) -> float:
-    """What the backward pass does not hide of the all-reduce of the gradients: never its last bucket."""
-    size, bucket = 4 * network().parameters, case.costs["bucket_bytes"]
-    buckets: int = math.ceil(size / bucket)
-    each = all_reduce(size / buckets, case.cluster)
-    hidden: float = case.costs["backward_share"] * compute(case)
-    return max(each, buckets * each - hidden)
+    """What the backward pass does not hide of the all-reduce of the gradients."""
+    backward: float = case.costs["backward_share"] * compute(case)
+    return exposed(4 * network().parameters, backward / len(network().norms), case.cluster)
+
+
+def exposed(size: float, gap: float, cluster: Cluster) -> float:
+    """Of the messages of `size` bytes of gradients, all of the last, and of the others what outlasts a `gap`.
+
+    That is the time between two normalizations, whose own messages wait for those that were sent before.
+    """
+    messages = min(MOST_MESSAGES, max(1, int(size / LEAST_BYTES)))
+    each = all_reduce(size / messages, cluster)
+    return each + (messages - 1) * max(0.0, each - gap)
 
 
 def batch_norm(case: Case) -> float:
@@ -271,7 +279,7 @@ def memory(case: Case) -> dict[str, float]:
     net, unlabeled = network(), case.own_unlabeled
     parts = {
         "weights": 4 * net.parameters + 2 * net.parameters,  # and their copies in bfloat16
-        "gradients": 2 * 4 * net.parameters,  # and the buckets they travel in
+        "gradients": 2 * 4 * net.parameters,  # and the messages they travel in
         "optimizer": 4 * net.parameters,
         "average": 4 * net.averaged,
         "activations": 2 * case.costs["activation_elements"] * case.own_images,

@@ -29,6 +29,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -259,7 +260,7 @@ def run_console(block: Block, home: Path) -> list[str]:
 
 def run_page(text: str, name: str, home: Path) -> list[str]:
     """Execute the blocks of a page from top to bottom; a Python block that fails raises."""
-    namespace: dict[str, Any] = {"__name__": "docs"}
+    page = sys.modules["page"] = ModuleType("page")  # where a compiler looks for what the file of a method knows
     complaints = []
     for block in blocks(text):
         kind, _, file = block.info.partition(" file=")
@@ -268,7 +269,7 @@ def run_page(text: str, name: str, home: Path) -> list[str]:
                 (home / file).write_text(block.text)
             code = compile("\n" * (block.line - 1) + block.text, name, "exec")
             with redirect_stdout(io.StringIO()):
-                exec(code, namespace)
+                exec(code, vars(page))
         elif block.info in EXECUTED:
             complaints += run_console(block, home)
     return complaints

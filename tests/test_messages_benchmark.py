@@ -19,7 +19,7 @@ def test_only_one_of_two_sends_messages(
 ) -> None:
     sent: list[int] = []
     original = dist.all_reduce
-    monkeypatch.setattr(distributed.dist, "all_reduce", lambda *args: sent.append(1) or original(*args))
+    monkeypatch.setattr(distributed.dist, "all_reduce", lambda *args, **how: sent.append(1) or original(*args, **how))
     timed: list[int] = []
     time_steps = turns.time_steps
 

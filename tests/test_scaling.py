@@ -155,13 +155,20 @@ def test_the_line_through_measured_points() -> None:
     assert model.line([[10, 1.0], [20, 3.0]])[1] == 0  # no negative time without images
 
 
-def test_the_backward_pass_hides_all_but_the_last_bucket() -> None:
+def test_the_backward_pass_hides_all_but_the_last_message() -> None:
     long = model.case("simmatch", 64)
-    buckets = -(-4 * model.network().parameters // 26214400)
-    each = model.all_reduce(4 * model.network().parameters / buckets, long.cluster)
+    each = model.all_reduce(4 * model.network().parameters / 4, long.cluster)
     assert model.gradients(long) == pytest.approx(each)
     short = model.case("simmatch", 64, values=model.costs(simmatch_step_ms=[[1, 1e-6]]))
-    assert model.gradients(short) == pytest.approx(buckets * each, rel=0.01)
+    assert model.gradients(short) == pytest.approx(4 * each, rel=0.01)
+
+
+@pytest.mark.parametrize(("megabytes", "messages"), [(0.5, 1), (2.5, 2), (100, 4)])
+def test_a_message_waits_for_no_longer_than_to_the_next_normalization(megabytes: float, messages: int) -> None:
+    size, place = megabytes * 2**20, model.cluster(8, model.costs())
+    each = model.all_reduce(size / messages, place)
+    assert model.exposed(size, each / 4, place) == pytest.approx(each + (messages - 1) * 0.75 * each)
+    assert model.exposed(size, 2 * each, place) == pytest.approx(each)
 
 
 def test_batch_norm_inside_a_node_does_not_see_the_network() -> None:

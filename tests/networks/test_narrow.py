@@ -300,6 +300,8 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
         if mine.grad is not None and which != "stem.bias":  # whose gradient is zero: a normalization follows
             assert theirs.grad is not None
             close(mine.grad, theirs.grad, within=1e-4)
+    for (which, kept), wanted in zip(net.named_buffers(), exact.buffers(), strict=True):
+        torch.testing.assert_close(kept.double(), wanted.double(), rtol=1e-4, atol=1e-6, msg=which)
 
 
 @pytest.mark.gpu
@@ -363,6 +365,7 @@ def pretended(channels: int = 32, width: int = 32, images: int = 8, **changes: A
         ((layer(), pretended(images=2**16), nn.BatchNorm2d(32)), False),
         ((layer(), pretended(), nn.BatchNorm2d(32).eval()), False),
         ((layer(), pretended(), nn.BatchNorm2d(32, affine=False)), False),
+        ((layer(), pretended(), nn.BatchNorm2d(32, momentum=None)), False),
         ((layer(), pretended(), nn.SyncBatchNorm(32)), False),
     ],
 )

@@ -89,25 +89,45 @@ def test_statistics_of_sums_in_parts(number: int, channels: int) -> None:
     parts[:, 1] += 50  # squares: the variance is positive
     weight, bias = torch.randn(2, channels).double()
     count = 50 * number
-    exact = torch.zeros(5, channels).double()
+    exact = torch.zeros(4, channels).double()
+    running_mean, running_var = torch.randn(2, channels).double()
+    moved = torch.zeros(2, channels).double()
     for channel in range(channels):
         mean = sum(parts[:, 0, channel]) / count
         variance = sum(parts[:, 1, channel]) / count - mean**2
         factor = weight[channel] / (variance + 1e-3).sqrt()
-        values = [mean, variance, 1 / (variance + 1e-3).sqrt(), factor, bias[channel] - mean * factor]
+        values = [mean, 1 / (variance + 1e-3).sqrt(), factor, bias[channel] - mean * factor]
         exact[:, channel] = torch.stack(values)
-    given = (each.float().to(DEVICE) for each in (parts, weight, bias))
-    for ours, theirs in zip(operators.batch_statistics(*given, count, 1e-3), exact, strict=True):
-        torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+        moved[0, channel] = 0.75 * running_mean[channel] + 0.25 * mean
+        moved[1, channel] = 0.75 * running_var[channel] + 0.25 * variance * count / (count - 1)
+    given = [each.float().to(DEVICE) for each in (parts, weight, bias)]
+    kept = [each.float().to(DEVICE) for each in (running_mean, running_var)]
+    batches = torch.tensor(7, device=DEVICE)
+    for running in ((), (*kept, batches, 0.25)):
+        for ours, theirs in zip(operators.batch_statistics(*given, count, 1e-3, *running), exact, strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.stack(kept).cpu(), moved.float(), rtol=1e-4, atol=1e-5)
+    assert batches == 8
 
 
 def test_maps_of_one_value_have_no_variance() -> None:
     sums = torch.tensor([8 * 3.3, 8 * 3.3**2 * (1 - 1e-6)])  # as rounding can leave them
     one, none = torch.ones(16, device=DEVICE), torch.zeros(16, device=DEVICE)
     parts = sums[:, None].expand(2, 16)[None].contiguous().to(DEVICE)
-    _, variance, inverse, *_ = operators.batch_statistics(parts, one, none, 8, 1e-5)
-    assert (variance == 0).all()
-    assert inverse.isfinite().all()
+    _, inverse, *_ = operators.batch_statistics(parts, one, none, 8, 1e-5)
+    torch.testing.assert_close(inverse, torch.full_like(inverse, 1e-5**-0.5))
+
+
+def test_a_compiler_is_told_what_is_written_to() -> None:
+    line = torch.ones(5, 16, device=DEVICE)
+    given = (line[None, :2], *line[1:3], 4, 1e-5, *line[3:], torch.tensor(0, device=DEVICE), 0.5)
+    torch.library.opcheck(operators.batch_statistics, given, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_one_pixel_moves_running_statistics_by_a_number() -> None:
+    line, kept = torch.ones(2, 16, device=DEVICE), torch.zeros(2, 16, device=DEVICE)
+    operators.batch_statistics(line[None], *line, 1, 1e-5, *kept, torch.tensor(0, device=DEVICE), 0.5)
+    assert kept.tolist() == [[0.5] * 16, [0.0] * 16]
 
 
 def test_maps_between_which_others_lie() -> None:

@@ -5,11 +5,13 @@ import inspect
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from epass.method import Batch, Method, Outcome, PseudoLabels, Views
 from epass.methods import METHODS
 from epass.parts.teacher import Average
 from epass.testing import Case, difference, named
+from epass.training import step as step_module
 from epass.training.checkpoint import RunState
 from epass.training.optimizer import make_optimizer, set_lr
 from epass.training.recording import Recorded, kept
@@ -84,27 +86,58 @@ def test_outcome_is_detached_and_has_the_metrics() -> None:
 
 
 class Doubled(nn.Module):
-    """Another form of a method, as `torch.compile` makes one: it even refuses to be measured."""
+    """Another form of what is computed, as `torch.compile` makes one: it even refuses to be measured."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, objective: nn.Module) -> None:
         super().__init__()
-        self.method = method
+        self.objective = objective
 
     def __len__(self) -> int:
         raise TypeError("Line does not support len()")
 
-    def forward(self, batch: Batch) -> Outcome:
-        outcome = self.method(batch)
-        return outcome._replace(losses={"fit": 2 * outcome.losses["fit"]})
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor], Outcome]:
+        loss, memory, told = self.objective(batch)
+        return 2 * loss, memory, told._replace(losses={"fit": 2 * told.losses["fit"]})
 
 
-def test_forward_computes_the_outcome_and_the_method_remembers() -> None:
+def test_what_is_compiled_computes_the_outcome_and_the_method_remembers() -> None:
     method = Line()
     optimizer = torch.optim.SGD(method.net.parameters(), lr=0.1)
-    step = make_step(method, optimizer, Average(method.net), forward=Doubled(method))
+    step = make_step(method, optimizer, Average(method.net), compiler=Doubled)
     assert step(line_batch()).losses["fit"].item() == 20.0
     assert method.net.weight.item() == 3.0
     assert method.seen.item() == 5.0
+
+
+def test_gradients_are_averaged_either_in_what_is_compiled_or_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    averaged: list[str] = []
+    monkeypatch.setattr(step_module, "averaging", lambda module: averaged.append("inside") or module)
+    monkeypatch.setattr(
+        step_module, "differentiate", lambda loss, weights: averaged.append("beside") or loss.backward()
+    )
+    for compiler, way in ((None, "beside"), (lambda module: module, "inside")):
+        method = Line()
+        optimizer = torch.optim.SGD(method.net.parameters(), lr=0.1)
+        make_step(method, optimizer, Average(method.net), compiler=compiler)(line_batch())
+        assert averaged == [way]
+        assert method.net.weight.item() == 2.0
+        averaged.clear()
+
+
+def test_a_compiler_gets_all_that_can_be_one_graph_and_one_thing_to_differentiate() -> None:
+    case, found = Case(METHODS["fixmatch"], {"threshold": 0.1}), []
+    progress, _ = case.start()
+
+    def compiler(objective: nn.Module) -> nn.Module:
+        objective.register_forward_hook(lambda module, given, made: found.append(made))
+        return objective
+
+    make_step(progress.method, progress.optimizer, progress.average, compiler=compiler)(case.batch(0))
+    ((loss, memory, told),) = found
+    assert loss.item() == pytest.approx(sum(part.item() for part in told.losses.values()))
+    assert {"coverage", "used_known", "used_right", "used_by_class"} <= set(told.metrics)
+    assert loss.requires_grad
+    assert not any(value.requires_grad for value in tree_leaves((memory, told)) if isinstance(value, Tensor))
 
 
 def test_observe_counts_what_is_used_known_and_right() -> None:

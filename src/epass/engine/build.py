@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -40,6 +40,7 @@ from ..parts.teacher import Average
 from ..recipe import Recipe, arguments, check_table
 from ..seeds import fold
 from ..training.checkpoint import RunState
+from ..training.exchange import early_messages
 from ..training.optimizer import make_optimizer
 from ..training.recording import Overlap, Recorded
 from ..training.schedule import Plan
@@ -179,8 +180,8 @@ class Experiment:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
         warnings.filterwarnings("ignore", message="TensorFloat32")  # similarities are kept in full float32 on purpose
         self.feed.render = torch.compile(render, dynamic=False) if compiled else render
-        forward = torch.compile(self.method, dynamic=False) if compiled else self.method
-        step = make_step(self.method, self.optimizer, self.average, forward=cast(nn.Module, forward))
+        compiler = partial(torch.compile, dynamic=False, options=early_messages()) if compiled else None
+        step = make_step(self.method, self.optimizer, self.average, compiler=compiler)
         selection = self.feed.select(0)
         make = Recorded(self.feed.batch, selection, generators=[self.feed.generator])
         state = list(self.progress.tensors().values())

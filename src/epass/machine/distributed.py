@@ -82,17 +82,6 @@ def least_over_ranks(value: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Replace every gradient by its average over all ranks, in one message."""
-    if alone():
-        return
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    means = mean_over_ranks(torch.cat([gradient.flatten() for gradient in gradients]))
-    pieces = torch.split(means, [gradient.numel() for gradient in gradients])
-    torch._foreach_copy_(gradients, [new.view_as(old) for new, old in zip(pieces, gradients, strict=True)])
-
-
-@torch.no_grad()
 def take_from_first_rank(tensors: Iterable[Tensor]) -> None:
     """Overwrite every tensor with the first rank's."""
     if alone():

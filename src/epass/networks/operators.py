@@ -271,19 +271,38 @@ def sum_parts(parts: Tensor) -> Tensor:
     return found
 
 
-@torch.library.custom_op("epass::batch_statistics", mutates_args=())
+@torch.library.custom_op("epass::batch_statistics", mutates_args={"running_mean", "running_var", "batches"})
 def batch_statistics(
-    parts: Tensor, weight: Tensor, bias: Tensor, count: int, epsilon: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Mean, variance, inverse of the deviation, and the factor and summand of a normalization, of sums in parts.
+    parts: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    count: int,
+    epsilon: float,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    batches: Tensor | None = None,
+    momentum: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean, inverse of the deviation, and the factor and summand of a normalization, of sums in parts.
 
-    They are sums over `count` pixels and sums of squares, (n, 2, channels).
+    They are sums over `count` pixels and sums of squares, (n, 2, channels). Running statistics, if they are given, move
+    by `momentum` here, since three kernels of their own would do so for each normalization.
     """
     from . import sum_kernels
 
-    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(bias, 5)
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = _like(bias, 4)
     sum_kernels.statistics[(len(bias) // LEAST_CHANNELS,)](
-        parts, weight, bias, *found, len(parts), float(count), epsilon, **_few_channels(len(bias))
+        parts,
+        weight,
+        bias,
+        *found,
+        *(bias if kept is None else kept for kept in (running_mean, running_var, batches)),
+        len(parts),
+        float(count),
+        epsilon,
+        momentum,
+        REMEMBERS=batches is not None,
+        **_few_channels(len(bias)),
     )
     return found
 
@@ -327,5 +346,5 @@ channel_sums.register_fake(_empty_channel_sums)
 add_and_sum.register_fake(lambda maps, add: (_empty_like(maps), _empty_channel_sums(maps)))
 gradient_sums.register_fake(lambda gradient, *others: _empty_channel_sums(gradient))
 sum_parts.register_fake(lambda parts: parts.new_empty(1, *parts.shape[1:]))
-batch_statistics.register_fake(lambda parts, weight, bias, count, epsilon: _like(bias, 5))
+batch_statistics.register_fake(lambda parts, weight, bias, *others: _like(bias, 4))
 batch_gradients.register_fake(lambda parts, mean, *others: _like(mean, 5))

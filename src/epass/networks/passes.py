@@ -24,7 +24,7 @@ from .operators import (
     gradient_sums,
     sum_parts,
 )
-from .shared_norm import SharedBatchNorm, remember
+from .shared_norm import SharedBatchNorm
 
 HALVES = (torch.bfloat16, torch.float16)
 NORMS = (nn.BatchNorm2d, SharedBatchNorm)
@@ -42,7 +42,7 @@ def fits(maps: Tensor, *norms: nn.Module) -> bool:
         and maps.dtype in HALVES
         and maps.shape[1] % LEAST_CHANNELS == 0
         and maps.numel() < 2**30  # the kernels count in 32 bits, and other channels may lie between these
-        and all(type(norm) in NORMS and norm.training and norm.affine for norm in norms)
+        and all(type(norm) in NORMS and norm.training and norm.affine and norm.momentum is not None for norm in norms)
     )
 
 
@@ -72,11 +72,12 @@ class Statistics(NamedTuple):
         count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
         if shared:
             parts, count = sum_over_ranks(sum_parts(parts)), world_size() * count
+        kept: tuple[Any, ...] = (norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum)
         with torch.no_grad():
-            mean, variance, inverse, *line = batch_statistics(parts, norm.weight, norm.bias, count, norm.eps)
-            if norm.track_running_stats:
-                remember(norm, mean, variance * (count / max(count - 1, 1)))
-        scale, shift = line
+            found = batch_statistics(
+                parts, norm.weight, norm.bias, count, norm.eps, *(kept if norm.track_running_stats else ())
+            )
+        mean, inverse, scale, shift = found
         return cls(mean, inverse, scale, shift, shared)
 
     def gradients(self, maps: Tensor, weight: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:

@@ -88,18 +88,25 @@ def statistics(
     weight,
     bias,
     mean,
-    variance,
     inverse,
     scale,
     shift,
+    running_mean,
+    running_var,
+    batches,
     number,
     count,
     epsilon,
+    momentum,
+    REMEMBERS: tl.constexpr,
     CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Of sums and sums of squares over `count` pixels: what a normalization is, also as a factor and a summand."""
+    """Of sums and sums of squares over `count` pixels: what a normalization is, also as a factor and a summand.
+
+    With `REMEMBERS` the running statistics move towards the mean and the unbiased variance.
+    """
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total, squares = add_parts(parts, number, channel, CHANNELS, BLOCK, ROWS)
     middle = total / count
@@ -107,10 +114,16 @@ def statistics(
     steep = 1.0 / tl.sqrt(spread + epsilon)
     factor = tl.load(weight + channel) * steep
     tl.store(mean + channel, middle)
-    tl.store(variance + channel, spread)
     tl.store(inverse + channel, steep)
     tl.store(scale + channel, factor)
     tl.store(shift + channel, tl.load(bias + channel) - middle * factor)
+    if REMEMBERS:
+        known = tl.load(running_mean + channel)
+        tl.store(running_mean + channel, known + momentum * (middle - known))
+        known = tl.load(running_var + channel)
+        tl.store(running_var + channel, known + momentum * (spread * count / tl.maximum(count - 1, 1.0) - known))
+        if tl.program_id(0) == 0:
+            tl.store(batches, tl.load(batches) + 1)
 
 
 @triton.jit

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 from warnings import catch_warnings, simplefilter
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -152,8 +152,8 @@ def check_compiled(case: Case) -> None:
         simplefilter("ignore")  # torch warns about itself while it compiles
         torch._dynamo.reset()
         try:
-            compiled = cast(nn.Module, torch.compile(other.method, fullgraph=True, backend="aot_eager"))
-            compiled_step = make_step(other.method, other.optimizer, other.average, forward=compiled)
+            compiler = partial(torch.compile, fullgraph=True, backend="aot_eager")
+            compiled_step = make_step(other.method, other.optimizer, other.average, compiler=compiler)
             for position in range(3):
                 batch = Batch(*tree_map(own_share, case.batch(position)))
                 eager, traced = named(step(batch)), named(compiled_step(batch))

@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..machine.distributed import average_gradients
 from ..method import Batch, Method, Outcome, PseudoLabels
 from ..parts.teacher import Average
+from .exchange import averaging, differentiate
 
 Step = Callable[[Batch], Outcome]
 MOST_CLASSES = 100  # of which each is counted on its own: reports list them
 
 
 def make_step(
-    method: Method, optimizer: torch.optim.Optimizer, average: Average, *, forward: nn.Module | None = None
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    average: Average,
+    *,
+    compiler: Callable[..., Any] | None = None,
 ) -> Step:
-    """The step of `method`. `forward` computes its outcome where that is its compiled form."""
-    compute = method if forward is None else forward
+    """The step of `method`. Its outcome is computed by what `compiler` makes of it, if there is one."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    compute: nn.Module = Objective(method)
+    backward: Callable[[Tensor], None] = partial(differentiate, weights=weights)
+    if compiler is not None:
+        compute, backward = compiler(averaging(compute)), Tensor.backward
 
     def step(batch: Batch) -> Outcome:
-        outcome: Outcome = compute(batch)
-        outcome.loss.backward()  # type: ignore[no-untyped-call]
-        average_gradients(weights)  # over all processes, if there are several
+        loss, memory, told = compute(batch)
+        backward(loss)  # gradients are averaged over all processes, if there are several
         optimizer.step()
         optimizer.zero_grad()  # to none: the next gradients are written, not added; a recorded step keeps their place
-        method.update(outcome.memory)
+        method.update(memory)
         average.follow(method.net)
-        losses = {name: loss.detach() for name, loss in outcome.losses.items()}
-        return Outcome(losses, {**outcome.metrics, **observe(outcome.pseudo, batch.unlabeled_truth)})
+        return cast(Outcome, told)
 
     return step
+
+
+class Objective(nn.Module):
+    """What a step needs of an outcome, for a compiler to make one graph of: the loss, the memory, and what is told."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor], Outcome]:
+        outcome: Outcome = self.method(batch)
+        losses = {name: loss.detach() for name, loss in outcome.losses.items()}
+        told = Outcome(losses, {**outcome.metrics, **observe(outcome.pseudo, batch.unlabeled_truth)})
+        return outcome.loss, outcome.memory, told
 
 
 @torch.no_grad()
