@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -15,13 +17,14 @@ import torch.nn.functional as F
 from functorch.compile import make_boxed_func
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.utils import run_fw_bw_and_get_code
 from torch.fx import GraphModule
 from torch.multiprocessing.spawn import spawn
 
 from epass.testing.world_of_one import talking, world_of_one
 from epass.training import exchange
 from epass.training.early import SendEarly
-from epass.training.exchange import averaging, differentiate, early_messages, in_groups, join, take_apart
+from epass.training.exchange import averaging, differentiate, early_messages, flat, in_groups, shaped
 
 MEGABYTE = 2**18  # of float32
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's about itself, while it compiles
@@ -87,18 +90,17 @@ def test_frozen_weights_are_not_sent() -> None:
     assert not any(weight is net.frozen for group in in_groups(net.parameters()) for weight in group)
 
 
-def test_what_is_taken_apart_is_what_was_joined_and_lies_as_the_weights_do() -> None:
+def test_numbers_lie_as_those_of_the_weights_and_are_not_copied() -> None:
     shapes = [(4, 3, 2, 2), (5,), (), (2, 3), (3, 4, 1, 1)]
     weights = [torch.randn(shape) for shape in shapes]
     weights = [weight.to(memory_format=torch.channels_last) if weight.ndim == 4 else weight for weight in weights]
     weights.append(torch.randn(3, 2).T)
-    values = [torch.randn(weight.shape) for weight in weights]
-    joined = join(values, weights)
-    found = take_apart(joined, weights)
-    for value, piece, weight in zip(values, found, weights, strict=True):
-        assert torch.equal(piece, value)
-        assert piece.stride() == weight.stride()
-        assert piece.untyped_storage().data_ptr() == joined.untyped_storage().data_ptr()
+    for weight in weights:
+        values = torch.randn(weight.shape)
+        found = shaped(flat(values, weight), weight)
+        assert torch.equal(found, values)
+        assert found.stride() == weight.stride()
+        assert flat(weight, weight).data_ptr() == weight.data_ptr()
 
 
 def test_a_process_on_its_own_sends_nothing_and_gives_the_compiler_nothing() -> None:
@@ -155,8 +157,7 @@ def test_messages_of_a_compiled_graph_stand_where_gradients_are_there(early: boo
 
     def keep(graph: GraphModule, _: Any) -> Callable[..., Any]:
         if early:
-            (send_early,) = early_messages().values()
-            send_early(graph.graph)
+            early_messages()["post_grad_custom_post_pass"](graph.graph)
             graph.graph.lint()
             graph.recompile()
         order.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
@@ -172,11 +173,28 @@ def test_messages_of_a_compiled_graph_stand_where_gradients_are_there(early: boo
     awaited = [place for place, name in enumerate(order) if name == "_c10d_functional.wait_tensor.default"]
     assert (len(passes), len(sent), len(awaited)) == (4, 4, 4)
     assert min(awaited) > max(passes)
+    assert "aten.clone.default" not in order, "no gradient is put into another order"
     if early:
         assert passes[0] < sent[0] < sent[1] < passes[1]
         assert passes[2] < sent[2] < passes[3] < sent[3] < min(awaited)
     else:  # as autograd orders it, which is why there is a pass
         assert min(sent) > max(passes)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.usefixtures("company")
+@pytest.mark.skipif(which("g++") is None, reason="needs a compiler")
+def test_the_code_of_a_compiled_step_sends_early_and_waits_late() -> None:
+    """Of a network whose compiler would send and wait at the end, to need less memory."""
+    torch._dynamo.reset()
+    layers = [layer for _ in range(8) for layer in (nn.Linear(32, 32), nn.Tanh())]
+    net = torch.compile(averaging(nn.Sequential(*layers)), fullgraph=True, options=early_messages())
+    _, codes = run_fw_bw_and_get_code(lambda: net(torch.ones(32, 32)).mean())
+    torch._dynamo.reset()
+    calls = re.findall(r"extern_kernels\.(?:add)?(mm)\(|torch\.ops\._c10d_functional\.(\w+)\.default\(", codes[-1])
+    named = "".join({"mm": "c", "all_reduce_": "s", "wait_tensor": "w"}["".join(call)] for call in calls)
+    assert re.fullmatch("(c{2,5}s){4}w{4}", named), named
 
 
 def test_the_compiler_can_keep_what_it_made_with_the_pass() -> None:

@@ -36,7 +36,7 @@ def differentiate(loss: Tensor, weights: Iterable[Tensor]) -> None:
     groups = [(group, set(group)) for group in in_groups(weights)]  # and those whose gradient is not there yet
 
     def send(group: list[Tensor]) -> None:
-        message = join([cast(Tensor, weight.grad) for weight in group], group)
+        message = join([flat(cast(Tensor, weight.grad), weight) for weight in group])
         sent.append((group, message, dist.all_reduce(message, async_op=True)))
 
     def arrive(weight: Tensor) -> None:
@@ -60,8 +60,9 @@ def differentiate(loss: Tensor, weights: Iterable[Tensor]) -> None:
             send([weight for weight in group if weight not in missing])
     for group, message, work in sent:
         work.wait()
-        for weight, gradient in zip(group, take_apart(message.div_(world_size()), group), strict=True):
-            weight.grad = gradient
+        pieces = torch.split(message.div_(world_size()), [weight.numel() for weight in group])
+        for weight, piece in zip(group, pieces, strict=True):
+            weight.grad = shaped(piece, weight)
 
 
 def averaging(module: nn.Module) -> nn.Module:
@@ -75,7 +76,8 @@ def early_messages() -> dict[str, Any]:
         return {}
     from .early import SendEarly
 
-    return {"post_grad_custom_post_pass": SendEarly()}
+    # To free a message a little earlier, the compiler would wait for it where it was sent.
+    return {"post_grad_custom_post_pass": SendEarly(), "reorder_for_peak_memory": False}
 
 
 class _Averaging(nn.Module):
@@ -87,48 +89,45 @@ class _Averaging(nn.Module):
         names: dict[Tensor, str] = {weight: name for name, weight in self.module.named_parameters()}
         weights: dict[str, Tensor] = {}
         for group in in_groups(names):
-            same = _Averaged.apply(*group)  # type: ignore[no-untyped-call]
-            weights |= zip((names[weight] for weight in group), same, strict=True)
+            same = _Averaged.apply(*(flat(weight, weight) for weight in group))  # type: ignore[no-untyped-call]
+            weights |= {names[weight]: shaped(piece, weight) for piece, weight in zip(same, group, strict=True)}
         return functional_call(self.module, weights, inputs)
 
 
 class _Averaged(torch.autograd.Function):
+    """Of flat tensors: a compiler gives such a function gradients in the usual order, which a flat one has anyway."""
+
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(*weights)
         return tuple(weight.view_as(weight) for weight in weights)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        message = join(list(gradients), list(ctx.saved_tensors))
+        message = join(list(gradients))
         dist.all_reduce(message)
-        return tuple(take_apart(message / world_size(), ctx.saved_tensors))
+        return torch.split(message / world_size(), [len(gradient) for gradient in gradients])
 
 
 @torch.library.custom_op("epass::join", mutates_args=())
-def join(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
-    """All numbers of the gradients in the order in which those of the weights lie in memory.
-
-    An operator that a compiler leaves alone: it would copy each gradient by a kernel of its own.
-    """
-    return torch.cat(
-        [gradient.permute(order(weight)).flatten() for gradient, weight in zip(gradients, weights, strict=True)]
-    )
+def join(pieces: Sequence[Tensor]) -> Tensor:
+    """`torch.cat` as an operator that a compiler leaves alone: it would copy each piece by a kernel of its own."""
+    return torch.cat(list(pieces))
 
 
 @join.register_fake
-def _(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
-    return gradients[0].new_empty(sum(gradient.numel() for gradient in gradients))
+def _(pieces: Sequence[Tensor]) -> Tensor:
+    return pieces[0].new_empty(sum(len(piece) for piece in pieces))
 
 
-def take_apart(joined: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients again, as views that lie in memory as the weights do: whoever takes them need not copy them."""
-    found = []
-    for piece, weight in zip(torch.split(joined, [weight.numel() for weight in weights]), weights, strict=True):
-        dims = order(weight)
-        lying = piece.view([weight.shape[dim] for dim in dims])
-        found.append(lying.permute([dims.index(dim) for dim in range(weight.ndim)]))
-    return found
+def flat(values: Tensor, weight: Tensor) -> Tensor:
+    """The numbers in the order in which those of `weight` lie in memory, and if they lie so, no copy."""
+    return values.permute(order(weight)).reshape(-1)
+
+
+def shaped(piece: Tensor, weight: Tensor) -> Tensor:
+    """The same backwards, always without a copy."""
+    dims = order(weight)
+    return piece.view([weight.shape[dim] for dim in dims]).permute([dims.index(dim) for dim in range(weight.ndim)])
 
 
 def order(weight: Tensor) -> list[int]:
