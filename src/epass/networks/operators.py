@@ -309,19 +309,30 @@ def batch_statistics(
 
 @torch.library.custom_op("epass::batch_gradients", mutates_args=())
 def batch_gradients(
-    parts: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, count: int
+    parts: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, count: int, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of weight and bias, and three numbers for a channel that make that of the maps, of sums in parts.
 
     They are sums of the gradient of what was normalized, and of its products with the maps, (n, 2, channels). The three
     are what that gradient and what the maps are multiplied by, and what is added. The statistics came as numbers: what
-    they add to the gradient is in here.
+    they add to the gradient is in here. Of sums over several processes, those of weight and bias are of this one's
+    `own` sums in parts.
     """
     from . import sum_kernels
 
     found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _like(mean, 5)
     sum_kernels.gradient_statistics[(len(mean) // LEAST_CHANNELS,)](
-        parts, mean, inverse, weight, *found, len(parts), float(count), **_few_channels(len(mean))
+        parts,
+        parts if own is None else own,
+        mean,
+        inverse,
+        weight,
+        *found,
+        len(parts),
+        0 if own is None else len(own),
+        float(count),
+        SHARED=own is not None,
+        **_few_channels(len(mean)),
     )
     return found
 

@@ -85,11 +85,10 @@ class Statistics(NamedTuple):
 
         The `parts` are sums of the gradient of what was normalized, and of its products with `maps`, (n, 2, channels).
         """
-        count, parts = maps.numel() // maps.shape[1], sum_parts(parts) if self.shared else parts
-        by_weight, by_bias, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
+        count, own = maps.numel() // maps.shape[1], None
         if self.shared:  # what the statistics add depends on all rows that they were taken over, whoever has them
-            parts, count = sum_over_ranks(parts), world_size() * count
-            _, _, *three = batch_gradients(parts, self.mean, self.inverse, weight, count)
+            own, parts, count = parts, sum_over_ranks(sum_parts(parts)), world_size() * count
+        by_weight, by_bias, *three = batch_gradients(parts, self.mean, self.inverse, weight, count, own)
         return by_weight, by_bias, tuple(three)
 
 

@@ -129,6 +129,7 @@ def statistics(
 @triton.jit
 def gradient_statistics(
     parts,
+    own,
     mean,
     inverse,
     weight,
@@ -138,12 +139,17 @@ def gradient_statistics(
     by_maps,
     constant,
     number,
+    own_number,
     count,
+    SHARED: tl.constexpr,
     CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Of sums of a gradient, and of its products with the maps: those of weight and bias, and what that of maps is."""
+    """Of sums of a gradient, and of its products with the maps: those of weight and bias, and what that of maps is.
+
+    With `SHARED` they are over several processes, and those of weight and bias are of this one's `own`.
+    """
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total, product = add_parts(parts, number, channel, CHANNELS, BLOCK, ROWS)
     middle = tl.load(mean + channel)
@@ -151,8 +157,12 @@ def gradient_statistics(
     factor = tl.load(weight + channel) * steep
     slant = (product - middle * total) * steep
     falls = steep * slant / count
-    tl.store(by_weight + channel, slant)
-    tl.store(by_bias + channel, total)
+    mine, my_slant = total, slant
+    if SHARED:
+        mine, my_product = add_parts(own, own_number, channel, CHANNELS, BLOCK, ROWS)
+        my_slant = (my_product - middle * mine) * steep
+    tl.store(by_weight + channel, my_slant)
+    tl.store(by_bias + channel, mine)
     tl.store(by_gradient + channel, factor)
     tl.store(by_maps + channel, -factor * falls)
     tl.store(constant + channel, factor * (middle * falls - total / count))
