@@ -634,7 +634,8 @@ def test_the_signature_is_the_schema() -> None:
         "progress",
         "notice",
         "labels_needed",
-    }  # no settings: a run needs labels
+        "measured",
+    }  # no settings: a run needs labels, and whether it needs a mean follows from its features
     assert schema_of("data")["labels"].annotation == int | None
     assert list(schema_of("net")) == ["width"]
     assert set(schema_of("projector")) == {"size", "combine", "normalize", "eps"}
