@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol
@@ -298,13 +298,15 @@ class StreamedImages:
         return self.take(index)
 
     def chunks(self, rows: int) -> Iterator[Tensor]:
-        first, *others = torch.split(torch.arange(len(self)), rows)
-        begun = [self.begin(first)]
+        yield from self.groups(torch.split(torch.arange(len(self)), rows))
+
+    def groups(self, indices: Sequence[Tensor]) -> Generator[Tensor]:
+        """The images at one index (n,) after the other; while some are in use, the next ones are read."""
+        begun = [self.begin(index) for index in indices[:1]]
         try:
-            for part in others:
-                begun.append(self.begin(part))
+            for number in range(len(indices)):
+                begun += [self.begin(index) for index in indices[number + 1 : number + 2]]
                 yield begun.pop(0).result().to(self.labels.device)
-            yield begun[0].result().to(self.labels.device)
         finally:  # nobody waits for what is left after an error
             for pending in begun:
                 pending.cancel()
