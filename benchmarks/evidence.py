@@ -30,7 +30,7 @@ RESULTS = ROOT / "docs" / "results"
 LEAST = 90.0  # seconds: in less, a run that is compiled does nothing worth going on from
 ENDING = 15.0  # seconds in which a run writes its last checkpoint
 COLUMNS = (
-    *("method", "projectors", "bank_normalization", "start", "labels", "seed", "steps", "error_last"),
+    *("method", "projectors", "wrapper", "bank_normalization", "start", "labels", "seed", "steps", "error_last"),
     *("error_best_on_test", "ece", "nll", "coverage", "quality", "ms_per_step", "device", "torch", "commit"),
     *("curve", "command"),
 )
@@ -120,6 +120,7 @@ def make_row(entry: Entry, folder: Path) -> dict[str, str]:
     return {
         "method": recipe["method"]["name"],
         "projectors": str(projectors),
+        "wrapper": (recipe.get("wrapper") or {}).get("name", ""),
         "bank_normalization": recipe["method"].get("bank_normalization", ""),
         "start": (entry.after or "").removesuffix(f"-{projectors}-{recipe['seed']}"),
         "labels": str(results["labels"]),

@@ -5,7 +5,8 @@
 The runs of a file of docs/results/runs.toml stand between comments such as `<!-- cifar10.csv -->` and `<!-- end -->`,
 what three projectors change in them between `<!-- pairs in cifar10.csv -->` and `<!-- end -->`, what is still to be run
 between `<!-- runs.toml -->` and `<!-- end -->`, runs on features of photos between `<!-- photos -->` and
-`<!-- end -->`, runs on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, what growth costs between
+`<!-- end -->`, what projectors change over many draws of labels between `<!-- heads.csv -->` and `<!-- end -->`, runs
+on suggested labels between `<!-- suggest.csv -->` and `<!-- end -->`, what growth costs between
 `<!-- images in growth.csv -->` or `<!-- classes in growth.csv -->` and `<!-- end -->`, the timed walk through the
 studio between `<!-- studio.csv -->` and `<!-- end -->`, the line about the digits on the page of a method between
 `<!-- digits.csv -->` and `<!-- end -->`. Nobody edits these by hand; benchmarks/evidence.py calls this after it has
@@ -25,6 +26,7 @@ from make_lists import write_all
 from epass.evaluation.baselines import BASELINES
 from epass.evaluation.bootstrap import paired_interval
 from epass.methods import METHODS as CLASSES
+from epass.methods import WRAPPERS
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -49,7 +51,7 @@ PHOTOS = {
 }
 ON_THE_FRONT_PAGE = ("CoMatch + EPASS (3)", "SimMatch + EPASS (3)", "SimMatch", "labels only", "logistic regression")
 # what two runs share that differ in projectors and seed alone; our kernels change no more than the rounding
-SETTING = ("method", "bank_normalization", "target_gradients", "labels", "start", "normalization", "steps")
+SETTING = ("method", "wrapper", "bank_normalization", "target_gradients", "labels", "start", "normalization", "steps")
 NONE_YET = "No run has ended yet.\n"
 NO_PAIR_YET = "No pair of runs has ended yet.\n"
 NO_WALK_YET = "Nobody has walked yet.\n"
@@ -100,7 +102,7 @@ def pairs_table(file: str) -> str:
         seeds.setdefault(row["seed"], {}).setdefault(row["projectors"], []).append(float(row["error_last"]))
     title = "test error with one and three projectors, % (seed)"
     lines = [("method", "mean and deviation", "steps", title, "difference, points", "95 % interval"), ("---",) * 6]
-    for (method, *_, start, normalization, steps), seeds in errors.items():
+    for (method, wrapper, *_, start, normalization, steps), seeds in errors.items():
         pairs = {
             seed: (fmean(found["1"]), fmean(found["3"]))
             for seed, found in sorted(seeds.items())
@@ -112,7 +114,8 @@ def pairs_table(file: str) -> str:
         low, high = paired_interval(gaps, np.zeros(0))
         both = ", ".join(f"{one:.2f} and {three:.2f} ({seed})" for seed, (one, three) in pairs.items())
         interval = f"{low:+.2f} to {high:+.2f}" if len(pairs) > 1 else "none from one seed"
-        name = CLASSES[method].display_name + (f" after `{start}`" if start else "")
+        name = way_of_training({"method": method, "projectors": "", "wrapper": wrapper})
+        name += f" after `{start}`" if start else ""
         lines.append((name, normalization or "published", f"{int(steps):,}", both, f"{gaps.mean():+.2f}", interval))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NO_PAIR_YET
 
@@ -172,6 +175,28 @@ def photos_table(only: Sequence[str] = ()) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def heads_table() -> str:
+    """What several projectors change over many draws of labels: the mean differences to one, draw by draw."""
+    ways: dict[tuple[str, str, str], dict[str, dict[str, list[float]]]] = {}
+    for row in rows("heads.csv"):
+        draws = ways.setdefault((row["data"], row["labels"], row["method"]), {}).setdefault(row["projectors"], {})
+        draws[row["seed"]] = [100 * float(row["error_last"]), 100 * float(row["ece"])]
+    lines = [("data", "labels", "method", "projectors", "draws", "test error, %", "difference, points")]
+    lines[0] += ("95 % interval", "lower in", "ECE, %", "difference, points", "95 % interval")
+    lines.append(("---",) * len(lines[0]))
+    for (*data, method), counts in ways.items():
+        for count, draws in counts.items():
+            scores = np.array(list(draws.values()))  # (draws, 2)
+            gaps = scores - np.array([counts["1"][seed] for seed in draws])
+            found = []
+            for own, gap in zip(scores.T, gaps.T, strict=True):
+                low, high = paired_interval(gap, np.zeros(0))
+                known = (f"{gap.mean():+.2f}", f"{low:+.2f} to {high:+.2f}", f"{(gap < 0).sum()}")
+                found.append((f"{own.mean():.2f} ± {own.std():.2f}", *(("–",) * 3 if count == "1" else known)))
+            lines.append((*data, CLASSES[method].display_name, count, str(len(draws)), *found[0], *found[1][:3]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else NONE_YET
+
+
 def suggested_table() -> str:
     """Mean and deviation of the error with so many labels, suggested or not."""
     spreads: dict[tuple[str, str, str], dict[str, list[float]]] = {}
@@ -227,7 +252,8 @@ def way_of_training(row: dict[str, str]) -> str:
     if row["method"] in BASELINES:
         return BASELINES[row["method"]].display_name
     name = CLASSES[row["method"]].display_name
-    return f"{name} + EPASS ({row['projectors']})" if int(row["projectors"] or 1) > 1 else name
+    name += f" + EPASS ({row['projectors']})" if int(row["projectors"] or 1) > 1 else ""
+    return f"{name} + {WRAPPERS[row['wrapper']].display_name}" if row.get("wrapper") else name
 
 
 def pages() -> Iterator[tuple[Path, str, str]]:
@@ -239,6 +265,7 @@ def pages() -> Iterator[tuple[Path, str, str]]:
     yield RESULTS / "README.md", "runs.toml", runs_to_come()
     yield RESULTS / "photos.md", "photos", photos_table()
     yield FRONT, "photos", photos_table(ON_THE_FRONT_PAGE)
+    yield RESULTS / "photos.md", "heads.csv", heads_table()
     yield ROOT / "docs" / "suggest.md", "suggest.csv", suggested_table()
     yield ROOT / "docs" / "studio.md", "studio.csv", walk_table()
     for axis in growth.SIZES:

@@ -412,12 +412,12 @@ def test_the_keys_of_the_studio_are_those_on_its_page() -> None:
 
 
 def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None:
-    def run(projectors: str, seed: str, error: str, steps: str = "100") -> dict[str, str]:
+    def run(projectors: str, seed: str, error: str, steps: str = "100", wrapper: str = "") -> dict[str, str]:
         facts = {"method": "simmatch", "projectors": projectors, "seed": seed, "error_last": error, "steps": steps}
-        return dict.fromkeys(results_table.SETTING, "same") | facts
+        return dict.fromkeys(results_table.SETTING, "same") | facts | {"wrapper": wrapper}
 
     runs = [run("1", "0", "20"), run("3", "0", "10"), run("3", "0", "14"), run("1", "1", "30"), run("3", "1", "24")]
-    alone = [run("3", "2", "1"), run("1", "0", "5", steps="900")]
+    alone = [run("3", "2", "1"), run("1", "0", "5", steps="900"), run("1", "2", "9", wrapper="mix")]
     with patch.object(results_table, "rows", return_value=[*runs, *alone]):
         found = results_table.pairs_table("any.csv").splitlines()[2:]
     assert len(found) == 1
@@ -426,8 +426,30 @@ def test_pairs_of_runs_share_seed_and_setting_and_a_repeat_counts_once() -> None
     assert found[0].endswith(f"| {low:+.2f} to {high:+.2f} |")
     with patch.object(results_table, "rows", return_value=runs[:3]):
         assert results_table.pairs_table("any.csv").endswith("| none from one seed |\n")
+    mixed = [row | {"wrapper": "mix"} for row in runs]
+    with patch.object(results_table, "rows", return_value=[*runs, *mixed]):
+        names = [line.split(" | ")[0] for line in results_table.pairs_table("any.csv").splitlines()[2:]]
+    assert names == ["| SimMatch after `same`", "| SimMatch + Mix after `same`"]
     with patch.object(results_table, "rows", return_value=runs[:1]):
         assert results_table.pairs_table("any.csv") == results_table.NO_PAIR_YET
+
+
+def test_projectors_are_compared_with_one_draw_by_draw() -> None:
+    def run(projectors: str, seed: int, error: float, ece: float) -> dict[str, str]:
+        facts = {"data": "some", "labels": "40", "method": "comatch", "projectors": projectors, "seed": str(seed)}
+        return facts | {"error_last": str(error), "ece": str(ece)}
+
+    runs = [run("1", 0, 0.2, 0.1), run("1", 1, 0.3, 0.1), run("3", 1, 0.26, 0.12), run("3", 0, 0.22, 0.08)]
+    with patch.object(results_table, "rows", return_value=runs):
+        one, three = results_table.heads_table().splitlines()[2:]
+    assert one == "| some | 40 | CoMatch | 1 | 2 | 25.00 ± 5.00 | – | – | – | 10.00 ± 0.00 | – | – |"
+    error, ece = (
+        "{:+.2f} to {:+.2f}".format(*paired_interval(np.array(gaps), np.zeros(0)))
+        for gaps in ([-4.0, 2.0], [2.0, -2.0])
+    )
+    assert (
+        three == f"| some | 40 | CoMatch | 3 | 2 | 24.00 ± 2.00 | -1.00 | {error} | 1 | 10.00 ± 2.00 | +0.00 | {ece} |"
+    )
 
 
 @pytest.mark.parametrize("name", ["data", "features", "augment", "start", "net", "projector", "plan"])

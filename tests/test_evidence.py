@@ -39,7 +39,7 @@ labels = 40
 projectors = [1]
 seeds = [0]
 steps = {STEPS}
-set = ["net.width=4", "plan.evaluate_every=12"]
+set = ["net.width=4", "plan.evaluate_every=12", "wrapper.name=mix"]
 minutes = 2
 """
 WITHOUT_PROJECTORS = f"""
@@ -116,6 +116,7 @@ def test_what_time_cuts_off_goes_on_and_has_one_row(listed: list[evidence.Entry]
     run = load_run(runs / "after-moco-1-0")
     assert run.results is not None
     assert (row["method"], row["projectors"], row["seed"], row["start"]) == ("simmatch", "1", "0", "moco")
+    assert row["wrapper"] == "mix"
     assert float(row["error_last"]) == pytest.approx(100 * run.results["last"]["error"], abs=0.005)
     assert (row["device"], row["kernels"]) == (run.environment["device_name"], "own")
     assert row["commit"] == "" or len(row["commit"].removesuffix("-dirty")) == 7
@@ -136,6 +137,7 @@ def test_a_method_without_projectors_is_asked_for_none(listed: list[evidence.Ent
     assert told == ["infomatch-3: finished, its row is in rows.csv"]
     (row,) = read(tmp_path / "rows.csv")
     assert (row["method"], row["projectors"], row["seed"], row["curve"]) == ("infomatch", "0", "3", "infomatch-3.jsonl")
+    assert row["wrapper"] == ""
     assert "--projectors" not in row["command"]
 
 
@@ -155,7 +157,7 @@ def test_a_run_that_fails_is_named_and_not_tried_again(listed: list[evidence.Ent
 
 def test_a_row_is_known_by_its_command_in_any_order(listed: list[evidence.Entry]) -> None:
     command = "epass train digits --seed 0 --set net.width=4 --from runs/moco-1-0 --projectors 1 --steps 12"
-    command += " --recipe digits-simmatch --set plan.evaluate_every=12 --labels 40"
+    command += " --set wrapper.name=mix --recipe digits-simmatch --set plan.evaluate_every=12 --labels 40"
     assert listed[1].has_row([{"command": command}])
     assert not listed[1].has_row([{"command": command.replace("--seed 0", "--seed 1")}])
 

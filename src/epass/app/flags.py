@@ -85,7 +85,10 @@ Data = Annotated[
 Labels = Annotated[int | None, Flag("How many images keep their label, equally many of every class.", WHAT)]
 Method = Annotated[str | None, Flag("See 'epass methods'.", WHAT, default=DEFAULT_METHOD, names=training_names)]
 Projectors = Annotated[int | None, Flag("Projection heads; EPASS is 3, the plain method 1.", WHAT)]
-Wrap = Annotated[str | None, Flag("A wrapper around the method: abc, for rare classes.", WHAT)]
+Wrap = Annotated[
+    str | None,
+    Flag("A wrapper around the method: abc for rare classes, mix for mixed images, shrink for unsure ones.", WHAT),
+]
 Start = Annotated[str | Path | None, Flag("Start from 'epass pretrain'.", WHAT, name="--from", metavar="RUN")]
 Continue = Annotated[
     str | Path | None,
@@ -115,7 +118,7 @@ Features = Annotated[
 ]
 FineTune = Annotated[bool, Flag("Then train the network of the features, too; for a GPU.", WHAT)]
 ImageSize = Annotated[int | None, Flag("Scale images to this side.", WHAT)]
-Stream = Annotated[bool, Flag("Decode images while training: for more than fit into memory.", WHAT)]
+Stream = Annotated[bool, Flag("Decode images while they are needed: for more than fit into memory.", WHAT)]
 SkipUnreadable = Annotated[bool, Flag("Leave out files that cannot be read, and say which.", WHAT)]
 Seed = Annotated[int | None, Flag("Decides the labeled images, the weights and the batches.", WHAT)]
 Guard = Annotated[
