@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.semi_supervised import LabelSpreading
 
+from epass.evaluation import baselines
 from epass.evaluation.baselines import BASELINES, label_spreading, nearest_neighbors
 
 
@@ -47,6 +49,24 @@ def test_labels_spread_over_unlabeled_vectors() -> None:
     inputs = vectors[known], truth[known]
     assert label_spreading(*inputs, vectors[unlabeled], asked).argmax() == 0
     assert nearest_neighbors(*inputs, vectors[unlabeled], asked).argmax() == 1
+
+
+def test_labels_spread_over_no_more_vectors_than_a_graph_is_made_of_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth = moons()
+    known = np.array([0, 65])
+    rest, seen = np.setdiff1d(np.arange(120), known), []
+    monkeypatch.setattr(LabelSpreading, "fit", lambda self, found, labels: seen.append((found, labels)) or self)
+    monkeypatch.setattr(LabelSpreading, "predict_proba", lambda self, asked: np.full((len(asked), 2), 0.5))
+    for most in (118, 50, 50):
+        monkeypatch.setattr(baselines, "MOST_SPREAD", most)
+        label_spreading(vectors[known], truth[known], vectors[rest], vectors[:3])
+    (whole, labels), (some, fewer), again = seen
+    np.testing.assert_allclose(whole, np.concatenate([vectors[known], vectors[rest]]), atol=1e-6)
+    assert (labels[:2].tolist(), fewer[:2].tolist(), set(fewer[2:])) == ([0, 1], [0, 1], {-1})
+    assert len(some) == len(fewer) == 52
+    assert len({tuple(vector) for vector in some} & {tuple(vector) for vector in whole}) == 52  # each at most once
+    assert np.ptp(np.arctan2(some[2:, 1], some[2:, 0])) > 3  # from both arcs, not the first ones
+    np.testing.assert_array_equal(again[0], some)
 
 
 def test_vectors_that_no_label_reaches_are_anybody_s() -> None:

@@ -13,6 +13,7 @@ from eyes import Eye
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from epass import evaluation
 from epass.app.compare import compare
 from epass.app.embed import embed
 from epass.app.evaluate import evaluate
@@ -168,7 +169,7 @@ def test_embedding_ahead_of_time_is_all_that_training_needs(tmp_path: Path) -> N
     assert Eye.seen == before
 
 
-def test_a_comparison_has_the_baselines_on_the_same_features(tmp_path: Path) -> None:
+def test_a_comparison_has_the_baselines_on_the_same_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = draw(tmp_path / "photos", 64)
     asked: dict[str, Any] = {**SHORT, "methods": "fixmatch", "seeds": 2, "out": "out"}
     events = list(compare(str(folder), **asked))
@@ -190,7 +191,10 @@ def test_a_comparison_has_the_baselines_on_the_same_features(tmp_path: Path) -> 
         predict("out/label_spreading-0", str(folder)).result()
     kept = {path: path.stat().st_mtime_ns for path in Path("out").glob("*_*/results.json")}
     assert len(kept) == 6
-    list(compare(str(folder), **asked))
+    assert "Label spreading" not in "".join(event.sentence for event in events if isinstance(event, Notice))
+    monkeypatch.setattr(evaluation.baselines, "MOST_SPREAD", 4)
+    told = [event.sentence for event in compare(str(folder), **asked) if isinstance(event, Notice)]
+    assert any("learns from 4 of the unlabeled examples, drawn by chance" in sentence for sentence in told)
     assert {path: path.stat().st_mtime_ns for path in Path("out").glob("*_*/results.json")} == kept
 
 

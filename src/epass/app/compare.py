@@ -85,6 +85,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     """
     from ..data import open_dataset
     from ..engine.build import build, reading_settings
+    from ..evaluation.baselines import MOST_SPREAD
     from ..machine.device import choose_device
     from ..report import comparison_record, sort_out, write_record
 
@@ -123,6 +124,11 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
     beside = baselines_for(jobs, dataset)
+    if beside and len(dataset.train) > MOST_SPREAD:
+        yield Notice(
+            f"Label spreading, which stands beside the methods, learns from {MOST_SPREAD:,} of the unlabeled examples, "
+            "drawn by chance: its time grows with the square of their number."
+        )
     election = None
     if asked.choose:
         election = election_of({**wanted, **beside}, dataset, choose_device(places[0]), out)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[Any]
 Labels = NDArray[np.int64]
 NEIGHBORS, GRAPH_NEIGHBORS = 5, 10  # of k nearest neighbors, and of the graph on which labels spread
+MOST_SPREAD = 10_000  # unlabeled vectors on that graph: the time to make it grows with their square
 _LEAST = 1e-6  # probability: a class that no neighbor has is unlikely, not impossible
 
 
@@ -36,9 +37,14 @@ def nearest_neighbors(labeled: Floats, labels: Labels, unlabeled: Floats, asked:
 
 
 def label_spreading(labeled: Floats, labels: Labels, unlabeled: Floats, asked: Floats) -> Floats:
-    """Probabilities by labels that spread over a graph of neighbors, labeled and unlabeled."""
+    """Probabilities by labels that spread over a graph of neighbors, labeled and unlabeled.
+
+    Of more than `MOST_SPREAD` unlabeled vectors so many are drawn by chance, always the same.
+    """
     from sklearn.semi_supervised import LabelSpreading
 
+    if len(unlabeled) > MOST_SPREAD:
+        unlabeled = unlabeled[np.sort(np.random.default_rng(0).choice(len(unlabeled), MOST_SPREAD, replace=False))]
     vectors = _unit(np.concatenate([labeled, unlabeled]))
     known = np.concatenate([labels, np.full(len(unlabeled), -1)])
     neighbors = min(GRAPH_NEIGHBORS, len(vectors) - 1)
