@@ -13,8 +13,15 @@ from epass.engine import keep as embeddings
 from epass.engine.build import build
 from epass.engine.infer import infer, predict
 from epass.engine.keep import evenly, most_confident_mistakes, photos, projector_of, see_test_images, thumbnails
+from epass.errors import InputError
 from epass.recipe import read_recipe
 from epass.runs import RunFolder, load_embeddings, write_embeddings
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 class Taken:
@@ -44,6 +51,14 @@ def keep(experiment, folder: Path):
     )
     write_embeddings(RunFolder(folder), see_test_images(only_taken, net, logits))
     return load_embeddings(folder), logits
+
+
+def test_a_flipped_bit_is_noticed(experiment, tmp_path) -> None:
+    keep(experiment, tmp_path)
+    path = tmp_path / "embeddings.safetensors"
+    flip(path, -1)
+    with pytest.raises(InputError, match=r"embeddings\.safetensors' is damaged: its checksum does not match\.$"):
+        load_embeddings(tmp_path)
 
 
 def test_what_is_kept_is_what_the_model_sees(experiment, tmp_path) -> None:

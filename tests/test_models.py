@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from epass.engine import models
 from epass.engine.build import build, check_recipe
@@ -104,6 +104,29 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pretrained.safetensors").write_bytes(b"not what it says")
     with pytest.raises(InputError, match=r"pretrained\.safetensors' is damaged: "):
         pretrained_weights(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("pretrained.safetensors", pretrained_weights), ("model.safetensors", load_model)]
+)
+def test_a_flipped_bit_of_the_weights_is_noticed(pretrained: Path, tmp_path: Path, name: str, read: Any) -> None:
+    home = shutil.copytree(pretrained, tmp_path / "run")
+    read(str(home))
+    content = bytearray((home / name).read_bytes())
+    content[-1] ^= 1  # of an exponent: the number stays finite
+    (home / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}' is damaged: its checksum does not match\.$"):
+        read(str(home))
+    save_file(load_file(home / name), home / name)  # whoever writes such numbers on purpose has no checksum to keep
+    read(str(home))
+
+
+def test_a_model_without_spread_is_refused(pretrained: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(pretrained, tmp_path / "run")
+    model = json.loads((home / "model.json").read_text())
+    (home / "model.json").write_text(json.dumps(model | {"std": [0.0] * len(model["std"])}))
+    with pytest.raises(InputError, match="std is no list of numbers above 0, one for every channel"):
+        load_model(home)
 
 
 def test_a_start_takes_weights_and_nothing_else() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 
@@ -171,7 +172,8 @@ def test_tensors_are_the_same_bytes_every_time(folder):
     assert all(np.array_equal(loaded[name], tensors[name]) for name in tensors)
     assert loaded["b"].dtype == np.float16
     with safe_open(folder.path / "model.safetensors", framework="numpy") as file:
-        assert file.metadata() == {"format": "epass"}
+        numbers = tensors["w"].tobytes() + tensors["b"].tobytes()  # the largest kind first
+        assert file.metadata() == {"sha256": hashlib.sha256(numbers).hexdigest()}
 
 
 def test_tensors_may_be_empty_or_without_axes(folder):

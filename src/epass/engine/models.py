@@ -306,9 +306,11 @@ def _check_facts(model: Mapping[str, Any]) -> None:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("classes is no list of names")
     for key in ("mean", "std"):
-        if len(model[key]) != counts[0] or not torch.tensor(model[key], dtype=torch.float32).isfinite().all():
+        numbers = torch.tensor(model[key], dtype=torch.float32)
+        if len(numbers) != counts[0] or not numbers.isfinite().all() or (key == "std" and (numbers <= 0).any()):
+            kind = "numbers above 0" if key == "std" else "numbers"
             raise ValueError(
-                f"{key} is no list of numbers, one for every {'number of a vector' if vectors else 'channel'}"
+                f"{key} is no list of {kind}, one for every {'number of a vector' if vectors else 'channel'}"
             )
 
 

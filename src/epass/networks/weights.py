@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..files import check_seal
 from ..untrusted import check_growth
 from .vit import ViT, resize_positions
 
@@ -128,6 +129,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     _check_size(path)
     try:
         tensors: dict[str, Tensor] = load_file(path)
+        with path.open("rb") as file:
+            check_seal(file)
     except Exception as problem:  # the library knows what is wrong with the file, torch with its tensors
         raise _damaged(path, problem) from None
     return tensors

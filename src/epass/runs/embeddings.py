@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
+from ..files import check_seal
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .folder import EMBEDDINGS, SPLIT, RunFolder
 
@@ -43,7 +45,9 @@ def load_embeddings(folder: Path) -> Embeddings | None:
     if not path.is_file():
         return None
     try:
-        arrays: dict[str, Any] = {"embedding": None, **load(read_limited(path, LARGEST))}
+        content = read_limited(path, LARGEST)
+        arrays: dict[str, Any] = {"embedding": None, **load(content)}
+        check_seal(BytesIO(content))
         found = Embeddings(**arrays)
     except (SafetensorError, ValueError, TypeError) as problem:
         raise InputError(f"'{path}' is damaged: {problem}.") from problem

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..files import force_to_disk, naming, write_atomically
+from ..files import force_to_disk, naming, seal_for, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .contents import Rows
 from .lock import LOCK, locked
@@ -89,7 +89,7 @@ class RunFolder:
 
         # the library reads raw memory, so a transposed view would be written in the wrong order
         arrays = {key: np.asarray(value, order="C") for key, value in tensors.items()}
-        write_atomically(self.path / name, save(arrays, {"format": "epass"}))
+        write_atomically(self.path / name, save(arrays, seal_for(save(arrays))))
 
     def write_predictions(
         self,
