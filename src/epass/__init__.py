@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from .app.embed import embed
     from .app.evaluate import evaluate
     from .app.export import export
+    from .app.label import label
     from .app.predict import predict
     from .app.serve import serve
+    from .app.suggest import suggest
     from .app.train import pretrain, train
     from .data import DATASETS, Dataset, from_arrays, from_huggingface, from_vectors, open_dataset
     from .engine.build import build
@@ -62,6 +64,7 @@ __all__ = [
     "from_arrays",
     "from_huggingface",
     "from_vectors",
+    "label",
     "load_model",
     "load_run",
     "make_network",
@@ -73,6 +76,7 @@ __all__ = [
     "run",
     "score",
     "serve",
+    "suggest",
     "train",
     "trust",
 ]
@@ -84,8 +88,10 @@ _ROOMS = {
     "app.embed": ("embed",),
     "app.evaluate": ("evaluate",),
     "app.export": ("export",),
+    "app.label": ("label",),
     "app.predict": ("predict",),
     "app.serve": ("serve",),
+    "app.suggest": ("suggest",),
     "app.train": ("pretrain", "train"),
     "data": ("DATASETS", "Dataset", "from_arrays", "from_huggingface", "from_vectors", "open_dataset"),
     "errors": ("InputError",),
