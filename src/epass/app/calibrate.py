@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .. import extensions
 from ..errors import InputError
-from ..recipe import Recipe, read_recipe
 from ..runs import MODEL, RunFolder, load_run
 from .evaluate import other_test
 from .events import Caution, Event, Notice, Progress, Result, work
 from .flags import Device, Flag, Reading, Run, Trust
+from .seen import kind_of, own_images, seen_again
 from .words import counted, percent, some
 
 if TYPE_CHECKING:
-    from ..data import Dataset, ImageSource
     from ..evaluation.calibrated import Calibration
     from ..runs import Predictions
 
@@ -115,53 +114,15 @@ def answers_of(
     from ..engine.infer import predict, ready
 
     dataset, images = other_test(data, model, reading)
-    try:
-        known = known_images(run, reading)
-    except InputError as problem:
-        yield Caution(f"Whether the run has seen the labels of '{data}' cannot be checked: {problem}")
-    else:
-        refuse_known(data, images, known, kind_of(model))
-    scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    return Held(predict(ready(net, place), images, scale, place).numpy(), images.labels.numpy(), data)
-
-
-def own_images(run: Path, reading: Reading | None) -> tuple[Recipe, Dataset]:
-    """What the run was asked for, and the images that it began with."""
-    from ..data import open_dataset
-    from ..engine.build import reading_settings
-
-    recipe = read_recipe(str(run / "recipe.toml"))
-    return recipe, open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-
-
-def known_images(run: Path, reading: Reading | None) -> list[ImageSource]:
-    """The labeled and the test images of a run."""
-    from ..engine.run import continued, split_record
-    from ..features import in_color
-
-    recipe, dataset = own_images(run, reading)
-    if recipe.features is not None:
-        dataset = in_color(dataset)
-    _, split, _ = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)
-    return [split.labeled, split.test]
-
-
-def kind_of(model: Mapping[str, Any]) -> str:
-    """What the model takes, in a word."""
-    return "vector" if "numbers" in model else "image"
-
-
-def refuse_known(data: str, images: ImageSource, known: Sequence[ImageSource], thing: str) -> None:
-    """What the model was trained on, it is too sure of, and what it is tested on must decide nothing."""
-    from ..checking.duplicates import digests
-
-    seen = {digest for part in known for digest in digests(part)}
-    again = sum(digest in seen for digest in digests(images))
-    if again:
+    again = yield from seen_again(data, images, run, ("labeled", "test"), reading)
+    if again:  # what it was trained on, the model is too sure of, and what it is tested on must decide nothing
+        thing = kind_of(model)
         raise InputError(
             f"{again:,} of {counted(len(images), thing)} of '{data}' are labeled or test {thing}s of the run, which "
             "cannot calibrate it: give others."
         )
+    scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
+    return Held(predict(ready(net, place), images, scale, place).numpy(), images.labels.numpy(), data)
 
 
 def cross_fitted(

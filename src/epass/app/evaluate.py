@@ -14,6 +14,7 @@ from .answering import check_width
 from .events import Caution, Event, Result, work
 from .features import known_features
 from .flags import Device, Flag, Reading, Run, Trust
+from .seen import images_to_answer, kind_of, own_images, seen_again
 from .words import counted, some
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def evaluate(
     extensions.trust_typed(data)
     place, run = choose_device(device), Path(run)
     net, model = load_model(run)
+    thing = kind_of(model)
     for name in extensions.names_in([(load_run(run).recipe.get("plan") or {}).get("scores")]):
         if extensions.located(name) in extensions.trusted():
             use_scores([name])
@@ -54,6 +56,12 @@ def evaluate(
             yield Caution(change)
     else:
         dataset, test = other_test(data, model, reading)
+        again = yield from seen_again(data, test, run, ("labeled",), reading)
+        if again:
+            yield Caution(
+                f"{again:,} of {counted(len(test), thing)} of '{data}' are labeled {thing}s that the run has learned "
+                "from: what it says about these is no test."
+            )
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
@@ -71,21 +79,17 @@ def evaluate(
         changed = {key: scaled[key] for key, value in SCORES.items() if value.calibration and key in scaled}
         facts[f"{SCORES['ece'].name}, calibrated"] = SCORES["ece"].text(changed["ece"])
         values["calibrated"] = changed
-    what = counted(len(test), "vector" if "numbers" in model else "image")
-    yield Result(f"{run} on {what} of {dataset.name}", facts=facts, values=values)
+    yield Result(f"{run} on {counted(len(test), thing)} of {dataset.name}", facts=facts, values=values)
 
 
 def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, str]:
     """The test images that the run itself was tested on, and what has to be said of changes since, if anything."""
-    from ..data import cut_test, find_recorded, open_dataset
-    from ..engine.build import reading_settings, split_for
+    from ..data import cut_test, find_recorded
+    from ..engine.build import split_for
     from ..engine.run import NOT_RECORDED, split_record
-    from ..features import in_color
 
-    recipe = read_recipe(str(run / "recipe.toml"))
-    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-    if recipe.features is not None or "behind" in recipe.net:
-        dataset = in_color(dataset)
+    recipe, dataset = own_images(run, reading)
+    dataset = images_to_answer(recipe, dataset)
     record = split_record(RunFolder(run))
     if not record:
         return dataset, split_for(recipe, dataset).test, NOT_RECORDED
