@@ -1,4 +1,4 @@
-"""A test that is none is not told as one."""
+"""A test that is none, or of some classes only, is not told as one of all."""
 
 from __future__ import annotations
 
@@ -57,3 +57,21 @@ def test_where_nobody_can_tell_what_the_run_has_learned_that_is_said(
     answer = epass("evaluate", "run", "--data", "other.npz")
     assert answer.code == 0
     assert answer.err.startswith("Warning: Whether the run has seen the labels of 'other.npz' cannot be checked: ")
+
+
+def test_a_class_without_a_test_image_is_told_by_whoever_tests(epass: Epass, digits: Dataset) -> None:
+    warning = "No test image is of 3, 7: the test error says nothing about them."
+    assert digits.test is not None
+    pixels, labels = digits.test.pixels.numpy(), digits.test.labels.numpy()
+    kept = ~np.isin(labels, (3, 7))
+    train = {"train_images": digits.train.pixels.numpy(), "train_labels": digits.train.labels.numpy()}
+    np.savez("other.npz", **train, test_images=pixels[kept], test_labels=labels[kept])
+    trained = epass("train", "other.npz", "--recipe", "tiny.toml", "--out", "run")
+    assert trained.code == 0
+    assert f"Warning: {warning}" in trained.err
+    assert f"{kept.sum()} images, none of 3, 7" in trained.out
+    assert warning in json.loads(Path("run/results.json").read_text())["alarms"]
+    assert warning in Path("run/report.html").read_text(encoding="utf-8")
+    told = epass("evaluate", "run", "--json")
+    assert told.err == f"Warning: {warning}\n"
+    assert json.loads(told.out)["alarms"] == [warning]
