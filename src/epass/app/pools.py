@@ -34,7 +34,7 @@ class Pool:
     made_of: str  # what the vectors are, in words
     labels: NDArray[np.int64]  # (N,) those that a model may learn from, -1 for none
     candidates: NDArray[np.int64]  # positions of the images that nobody has labeled
-    probs: NDArray[Any] | None = None  # (N, C) what a model says about them
+    probs: NDArray[Any] | None = None  # (N, C) what a model says about them, calibrated if it is
     classes: tuple[str, ...] = ()  # of these
     trained: bool = False  # the model is that of a run
 
@@ -106,6 +106,7 @@ def pool_of_run(
     from ..engine.infer import infer, ready
     from ..engine.models import load_model
     from ..engine.run import split_record
+    from ..evaluation.calibrated import Calibration
     from ..features import embed_dataset
     from ..networks import FromImages
 
@@ -139,7 +140,7 @@ def pool_of_run(
         made_of=made_of if isinstance(dataset.train, Vectors) else "features (the run's own)",
         labels=labels,
         candidates=np.flatnonzero(~taken),
-        probs=said.logits.double().softmax(1).cpu().numpy(),
+        probs=Calibration.from_json(model.get("calibration")).probabilities(said.logits.cpu().numpy()),
         classes=tuple(model["classes"]),
         trained=True,
     )
