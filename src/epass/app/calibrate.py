@@ -12,8 +12,8 @@ from ..errors import InputError
 from ..runs import MODEL, RunFolder, load_run
 from .evaluate import other_test
 from .events import Caution, Event, Notice, Progress, Result, work
-from .flags import Device, Flag, Reading, Run, Trust
-from .seen import kind_of, own_images, seen_again
+from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
+from .seen import kind_of, left_out, own_images, seen_again
 from .words import counted, percent, some
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def calibrate(
         float | None, Flag("Abstain where the answers would be right less often than this, like 0.95.")
     ] = None,
     remove: Annotated[bool, Flag("Forget the calibration of the model.")] = False,
+    skip_unreadable: SkipUnreadable = False,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
@@ -76,11 +77,11 @@ def calibrate(
         check_enough(2**53, share, what)
     trained = load_run(run)
     if data is not None:
-        held = yield from answers_of(data, run, net, model, place, reading)
+        held = yield from answers_of(data, run, net, model, place, reading, skip_unreadable)
     elif trained.validation is not None:
         held = Held(*trained.validation, VALIDATION)
     else:
-        held = yield from cross_fitted(run, model["classes"], asked, place, reading)
+        held = yield from cross_fitted(run, model["classes"], asked, place, reading, skip_unreadable)
     refuse_missing_classes(held, model["classes"])
     found = fit_calibration(held.logits, held.labels, source=held.source, **asked)
     store(run, {**model, "calibration": found.as_json()})
@@ -108,13 +109,14 @@ def store(run: Path, model: Mapping[str, Any]) -> None:
 
 
 def answers_of(
-    data: str, run: Path, net: Any, model: dict[str, Any], place: Any, reading: Reading | None
+    data: str, run: Path, net: Any, model: dict[str, Any], place: Any, reading: Reading | None, skip: bool
 ) -> Generator[Event, None, Held]:
     """Other labeled images, which may not be those that the run was trained or tested on."""
     from ..engine.infer import predict, ready
 
-    dataset, images = other_test(data, model, reading)
-    again = yield from seen_again(data, images, run, ("labeled", "test"), reading)
+    dataset, images = other_test(data, model, reading, skip)
+    yield from left_out(dataset) if skip else ()
+    again = yield from seen_again(data, images, run, ("labeled", "test"), reading, skip)
     if again:  # what it was trained on, the model is too sure of, and what it is tested on must decide nothing
         thing = kind_of(model)
         raise InputError(
@@ -126,7 +128,7 @@ def answers_of(
 
 
 def cross_fitted(
-    run: Path, classes: Sequence[str], asked: Mapping[str, float], place: Any, reading: Reading | None
+    run: Path, classes: Sequence[str], asked: Mapping[str, float], place: Any, reading: Reading | None, skip: bool
 ) -> Generator[Event, None, Held]:
     """The labels of the run, each answered by a model that was trained without it."""
     import numpy as np
@@ -136,7 +138,8 @@ def cross_fitted(
     from ..engine.run import continued, split_record
     from ..evaluation.calibrated import check_enough
 
-    recipe, images = own_images(run, reading)
+    recipe, images = own_images(run, reading, skip)
+    yield from left_out(images) if skip else ()
     dataset = open_examples(recipe, place, images)
     dataset, split, change = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)
     if change:

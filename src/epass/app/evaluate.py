@@ -13,8 +13,8 @@ from ..runs import SPLIT, RunFolder, load_run
 from .answering import check_width
 from .events import Caution, Event, Result, work
 from .features import known_features
-from .flags import Device, Flag, Reading, Run, Trust
-from .seen import images_to_answer, kind_of, own_images, seen_again
+from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
+from .seen import images_to_answer, kind_of, left_out, own_images, seen_again
 from .words import counted, some
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def evaluate(
     data: Annotated[
         str | None, Flag("Other images of the same classes: a data set, or a folder, archive, table or .npz file.")
     ] = None,
+    skip_unreadable: SkipUnreadable = False,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
@@ -51,17 +52,18 @@ def evaluate(
         else:
             yield Caution(f"A score of the run is left out: its code is run only if you say --trust {name}.")
     if data is None:
-        dataset, test, change = own_test(run, reading)
+        dataset, test, change = own_test(run, reading, skip_unreadable)
         if change:
             yield Caution(change)
     else:
-        dataset, test = other_test(data, model, reading)
-        again = yield from seen_again(data, test, run, ("labeled",), reading)
+        dataset, test = other_test(data, model, reading, skip_unreadable)
+        again = yield from seen_again(data, test, run, ("labeled",), reading, skip_unreadable)
         if again:
             yield Caution(
                 f"{again:,} of {counted(len(test), thing)} of '{data}' are labeled {thing}s that the run has learned "
                 "from: what it says about these is no test."
             )
+    yield from left_out(dataset) if skip_unreadable else ()
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
@@ -83,13 +85,13 @@ def evaluate(
     yield Result(f"{run} on {counted(len(test), thing)} of {dataset.name}", facts=facts, values=values)
 
 
-def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, str]:
+def own_test(run: Path, reading: Reading | None, skip: bool = False) -> tuple[Dataset, ImageSource, str]:
     """The test images that the run itself was tested on, and what has to be said of changes since, if anything."""
     from ..data import cut_test, find_recorded
     from ..engine.build import split_for
     from ..engine.run import NOT_RECORDED, split_record
 
-    recipe, dataset = own_images(run, reading)
+    recipe, dataset = own_images(run, reading, skip)
     dataset = images_to_answer(recipe, dataset)
     record = split_record(RunFolder(run))
     if not record:
@@ -103,7 +105,9 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, 
     )
 
 
-def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, ImageSource]:
+def other_test(
+    name: str, model: dict[str, Any], reading: Reading | None, skip: bool = False
+) -> tuple[Dataset, ImageSource]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
@@ -111,7 +115,7 @@ def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tup
 
     if "numbers" not in model and holds_vectors(name):
         raise InputError(f"'{name}' holds vectors, and the model takes images: give it images.")
-    dataset = open_dataset(name, image_size=model.get("height"), progress=reading)
+    dataset = open_dataset(name, image_size=model.get("height"), progress=reading, skip_unreadable=skip)
     if "numbers" in model and not isinstance(dataset.train, Vectors):
         raise InputError(f"'{name}' holds images, and the model takes vectors of {model['numbers']:,} numbers.")
     if isinstance(dataset.train, Vectors):

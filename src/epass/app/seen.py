@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +11,7 @@ from ..recipe import Recipe, read_recipe
 from ..runs import SPLIT, RunFolder
 from .events import Caution, Event
 from .flags import Reading
+from .words import counted, some
 
 if TYPE_CHECKING:
     from ..data import Dataset, ImageSource
@@ -18,13 +19,22 @@ if TYPE_CHECKING:
 Part = Literal["labeled", "test"]
 
 
-def own_images(run: Path, reading: Reading | None) -> tuple[Recipe, Dataset]:
-    """What a run was asked for, and the images that it began with."""
+def own_images(run: Path, reading: Reading | None, skip: bool = False) -> tuple[Recipe, Dataset]:
+    """What a run was asked for, and the images that it began with; `skip`: without those that cannot be read now."""
     from ..data import open_dataset
     from ..engine.build import reading_settings
 
     recipe = read_recipe(str(run / "recipe.toml"))
-    return recipe, open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+    how = reading_settings(recipe) | ({"skip_unreadable": True} if skip else {})
+    return recipe, open_dataset(recipe.data["name"], **how, progress=reading)
+
+
+def left_out(dataset: Dataset) -> Iterator[Event]:
+    """Which files of a data set are not used, because somebody asked for that."""
+    names = [name for name, _ in dataset.skipped]
+    if names:
+        files = f"{counted(len(names), 'file')} of '{dataset.name}'"
+        yield Caution(f"{files} cannot be used and {'is' if len(names) == 1 else 'are'} left out: {some(names)}.")
 
 
 def images_to_answer(recipe: Recipe, dataset: Dataset) -> Dataset:
@@ -35,25 +45,25 @@ def images_to_answer(recipe: Recipe, dataset: Dataset) -> Dataset:
 
 
 def seen_again(
-    data: str, images: ImageSource, run: Path, parts: tuple[Part, ...], reading: Reading | None
+    data: str, images: ImageSource, run: Path, parts: tuple[Part, ...], reading: Reading | None, skip: bool
 ) -> Generator[Event, None, int]:
     """How many of the `images` of `data` are among those parts of a run; says so where nobody can tell."""
     from ..checking.duplicates import digests
 
     try:
-        seen = {digest for part in _parts_of(run, parts, reading) for digest in digests(part)}
+        seen = {digest for part in _parts_of(run, parts, reading, skip) for digest in digests(part)}
     except InputError as problem:
         yield Caution(f"Whether the run has seen the labels of '{data}' cannot be checked: {problem}")
         return 0
     return sum(digest in seen for digest in digests(images))
 
 
-def _parts_of(run: Path, parts: tuple[Part, ...], reading: Reading | None) -> list[ImageSource]:
+def _parts_of(run: Path, parts: tuple[Part, ...], reading: Reading | None, skip: bool) -> list[ImageSource]:
     from ..data import cut, find_recorded
     from ..engine.build import split_for
     from ..engine.run import split_record
 
-    recipe, dataset = own_images(run, reading)
+    recipe, dataset = own_images(run, reading, skip)
     dataset, record = images_to_answer(recipe, dataset), split_record(RunFolder(run))
     if record:
         split = cut(dataset, find_recorded(record, run / SPLIT, dataset, needed=parts).positions)
