@@ -129,6 +129,37 @@ def test_other_images_are_tested_and_calibrated_without_those_that_cannot_be_rea
     assert events[-1].values["calibration"]["labels"] == 12
 
 
+def test_data_that_were_moved_are_named_with_the_ways_to_go_on(photos: Path) -> None:
+    train("photos", **SAID).result()
+    before = scores()[1]
+    photos.rename("moved")
+    gone = f"'run' remembers its data at '{photos}', where there is nothing now: put them back"
+    ways = {
+        evaluate: ", put a link to them there, or name their new place with --data.",
+        calibrate: ", put a link to them there, or give other labeled images with --data.",
+        suggest: " or put a link to them there.",
+    }
+    for function, advice in ways.items():
+        with pytest.raises(InputError) as refused:
+            function("run", device="cpu").result()
+        assert str(refused.value) == gone + advice
+    with pytest.raises(InputError) as refused:
+        train(resume=True, out="run", device="cpu").result()
+    assert str(refused.value) == f"{gone} or put a link to them there."
+
+    labeled = "4 of 40 images of 'moved' are labeled images that the run has learned from"
+    (caution,) = [event for event in evaluate("run", data="moved", device="cpu") if isinstance(event, Caution)]
+    assert caution.sentence.startswith(labeled)
+    save(["others/a/1.png", "others/b/1.png"], seed=9)
+    Path("photos/others").rename("others")
+    photos.rmdir()
+    (caution,) = [event for event in evaluate("run", data="others", device="cpu") if isinstance(event, Caution)]
+    assert caution.sentence.startswith(f"Whether the run has seen the labels of 'others' cannot be checked: {gone}")
+
+    photos.symlink_to("moved")
+    assert scores() == ([], before)
+
+
 def write_table(labels: dict[str, str]) -> None:
     Path("photos/list.csv").write_text("path,label\n" + "".join(f"{name},{label}\n" for name, label in labels.items()))
 

@@ -206,6 +206,19 @@ def test_what_cannot_be_continued_is_refused() -> None:
         train(earlier="run").result()
 
 
+def test_data_that_were_moved_are_named_by_their_new_place() -> None:
+    place = Path("photos").absolute()
+    place.rename("moved")
+    with pytest.raises(InputError) as refused:
+        train(earlier="run", steps=1, **SAID).result()
+    assert str(refused.value) == (
+        f"'run' remembers its data at '{place}', where there is nothing now: put them back, put a link to them there, "
+        "or say epass train PLACE --continue run."
+    )
+    said, _ = go_on(data="moved", steps=1)
+    assert said[1] == "Since then: the same images and labels. The test images stay the same."
+
+
 def test_a_calibration_is_not_carried_over_and_that_is_said() -> None:
     facts = json.loads(Path("run/model.json").read_text())
     Path("run/model.json").write_text(json.dumps(facts | {"calibration": {"temperature": 2.0}}))

@@ -138,7 +138,7 @@ def cross_fitted(
     from ..engine.run import continued, split_record
     from ..evaluation.calibrated import check_enough
 
-    recipe, images = own_images(run, reading, skip)
+    recipe, images = own_images(run, reading, skip, instead=", or give other labeled images with --data")
     yield from left_out(images) if skip else ()
     dataset = open_examples(recipe, place, images)
     dataset, split, change = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)

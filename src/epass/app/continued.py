@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
 from .events import Caution, Event, Notice
+from .seen import check_place
 from .words import percent, some
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
     if earlier.results is None:
         raise InputError(f"'{folder}' is not finished: say epass train --resume --out {folder}.")
     recipe = read_recipe(str(earlier.path / "recipe.toml"))
+    if request.data is None:
+        check_place(folder, recipe, f", or say epass train PLACE --continue {folder}")
     if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
         raise InputError(
             f"'{folder}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "

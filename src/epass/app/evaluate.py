@@ -91,7 +91,7 @@ def own_test(run: Path, reading: Reading | None, skip: bool = False) -> tuple[Da
     from ..engine.build import split_for
     from ..engine.run import NOT_RECORDED, split_record
 
-    recipe, dataset = own_images(run, reading, skip)
+    recipe, dataset = own_images(run, reading, skip, instead=", or name their new place with --data")
     dataset = images_to_answer(recipe, dataset)
     record = split_record(RunFolder(run))
     if not record:
