@@ -153,6 +153,12 @@ def test_data_that_were_moved_are_named_with_the_ways_to_go_on(photos: Path) -> 
     save(["others/a/1.png", "others/b/1.png"], seed=9)
     Path("photos/others").rename("others")
     photos.rmdir()
+    names = [str(path.relative_to("moved")) for path in Path("moved").rglob("*.png")]
+    save([f"alike/{name}" for name in [*names, "a/more.png"]], seed=10)  # the same names alone prove nothing
+    Path("photos/alike").rename("alike")
+    photos.rmdir()
+    (caution,) = [event for event in evaluate("run", data="alike", device="cpu") if isinstance(event, Caution)]
+    assert "'alike' cannot be checked" in caution.sentence
     (caution,) = [event for event in evaluate("run", data="others", device="cpu") if isinstance(event, Caution)]
     assert caution.sentence.startswith(f"Whether the run has seen the labels of 'others' cannot be checked: {gone}")
 
