@@ -69,7 +69,7 @@ def carried_over(recipe: Recipe, earlier: Path, dataset: Dataset) -> Generator[E
     if not record:
         raise InputError(f"'{earlier}' has no split.json, so what it was tested on is not known: start a new run.")
     found = carry_over(record, earlier / SPLIT, dataset, split_for(recipe, dataset).positions)
-    same = "" if found.test_change else " The test images stay the same."
+    same = "" if found.test_change or not len(found.positions.test) else " The test images stay the same."
     yield Notice(f"Since then: {found.change or 'the same images and labels'}.{same}")
     if found.test_change:
         yield Caution(

@@ -48,7 +48,7 @@ def carry_over(data: bytes, path: Path, dataset: Dataset, fresh: Positions) -> C
     else:
         old, change = _find_again(content, path, dataset)
     positions = _join(old, fresh, dataset)
-    check_parts(path, positions, dataset)
+    check_parts(path, positions, dataset, tested=bool(content["test"]))
     labels = len(positions.labeled) - len(content["labeled"])
     change += [f"{abs(labels):,} label{'s' * (abs(labels) > 1)} {'more' if labels > 0 else 'fewer'}"] if labels else []
     new = tuple(
