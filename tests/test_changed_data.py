@@ -84,6 +84,16 @@ def test_a_run_goes_on_with_its_own_images_and_labels_to_the_same_bytes() -> Non
     assert Path("run/split.json").read_bytes() == split
 
 
+def test_a_run_goes_on_without_a_file_that_it_never_had() -> None:
+    stop_after(3)
+    train("photos", **{**SAID, "out": "undisturbed"}).result()
+    Path("photos/a/00.jpg").touch()
+    with pytest.raises(InputError, match=r"a/00.jpg' .* --skip-unreadable"):
+        train(resume=True, out="run", device="cpu").result()
+    train(resume=True, out="run", skip_unreadable=True, device="cpu").result()
+    assert Path("run/model.safetensors").read_bytes() == Path("undisturbed/model.safetensors").read_bytes()
+
+
 def test_a_run_does_not_go_on_without_its_images() -> None:
     stop_after(3)
     gone = json.loads(Path("run/split.json").read_text())["labeled"][0]

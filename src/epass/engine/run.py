@@ -37,6 +37,7 @@ from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
 LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
+ANY_TIME = "data.skip_unreadable:"  # changes nothing of a run that has begun: its own images are on record
 EARLY, EARLIEST = 0.1, 200  # share of a run, and steps, before which nothing can be expected of it
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
@@ -258,7 +259,7 @@ def run_test(experiment: Experiment, step: int) -> Tested:
 def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
-    changed = differences(recipe, read_recipe(str(stored)))
+    changed = [text for text in differences(recipe, read_recipe(str(stored))) if not text.startswith(ANY_TIME)]
     longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
     if longer and (home.path / RESULTS).is_file():
         line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
