@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epass.app.calibrate import calibrate
 from epass.app.compare import compare
 from epass.app.evaluate import evaluate
 from epass.app.events import Caution, Event, Notice, Progress
+from epass.app.suggest import suggest
 from epass.app.train import train
 from epass.engine.run import NOT_RECORDED
 from epass.errors import InputError
@@ -82,6 +84,16 @@ def test_a_run_goes_on_with_its_own_images_and_labels_to_the_same_bytes() -> Non
     assert Path("run/split.json").read_bytes() == split
 
 
+def test_a_run_goes_on_without_a_file_that_it_never_had() -> None:
+    stop_after(3)
+    train("photos", **{**SAID, "out": "undisturbed"}).result()
+    Path("photos/a/00.jpg").touch()
+    with pytest.raises(InputError, match=r"a/00.jpg' .* --skip-unreadable"):
+        train(resume=True, out="run", device="cpu").result()
+    train(resume=True, out="run", skip_unreadable=True, device="cpu").result()
+    assert Path("run/model.safetensors").read_bytes() == Path("undisturbed/model.safetensors").read_bytes()
+
+
 def test_a_run_does_not_go_on_without_its_images() -> None:
     stop_after(3)
     gone = json.loads(Path("run/split.json").read_text())["labeled"][0]
@@ -89,6 +101,79 @@ def test_a_run_does_not_go_on_without_its_images() -> None:
     with pytest.raises(InputError) as refused:
         train(resume=True, out="run", device="cpu").result()
     assert str(refused.value) == f"{BEGAN} (1 missing), and some are needed: put back {gone}."
+
+
+def test_what_cannot_be_read_since_is_left_out_on_request_and_never_a_test_image() -> None:
+    train("photos", **SAID).result()
+    before = scores()[1]
+    tested = json.loads(Path("run/split.json").read_text())["test"][0]
+    Path("photos/a/00.jpg").touch()
+    for asked in (evaluate("run", device="cpu"), suggest("run", device="cpu"), calibrate("run", device="cpu")):
+        with pytest.raises(InputError, match=r"a/00.jpg' .* or leave it out with --skip-unreadable"):
+            asked.result()
+    said = Caution("1 file of 'photos' cannot be used and is left out: a/00.jpg.")
+    *events, result = evaluate("run", skip_unreadable=True, device="cpu")
+    assert events == [said]
+    assert result.values["scores"] == before
+    assert said in suggest("run", skip_unreadable=True, device="cpu")
+    assert said in suggest("photos", skip_unreadable=True, device="cpu")
+    assert said in calibrate("run", skip_unreadable=True, device="cpu")
+    Path("photos", tested).write_text("no image")
+    with pytest.raises(InputError, match=f"1 missing.*, and some are needed: put back {tested}"):
+        evaluate("run", skip_unreadable=True, device="cpu").result()
+
+
+def test_other_images_are_tested_and_calibrated_without_those_that_cannot_be_read() -> None:
+    train("photos", **SAID).result()
+    Path("photos").rename("kept")
+    save([f"{label}/{number:02d}.png" for label in "ab" for number in range(6)], seed=7)
+    Path("photos").rename("others")
+    Path("kept").rename("photos")
+    Path("others/b/bad.png").touch()
+    said = Caution("1 file of 'others' cannot be used and is left out: b/bad.png.")
+    for function in (evaluate, calibrate):
+        with pytest.raises(InputError, match=r"b/bad.png' .* --skip-unreadable"):
+            function("run", data="others", device="cpu").result()
+        events = list(function("run", data="others", skip_unreadable=True, device="cpu"))
+        assert events[:-1] == [said]
+    assert events[-1].values["calibration"]["labels"] == 12
+
+
+def test_data_that_were_moved_are_named_with_the_ways_to_go_on(photos: Path) -> None:
+    train("photos", **SAID).result()
+    before = scores()[1]
+    photos.rename("moved")
+    gone = f"'run' remembers its data at '{photos}', where there is nothing now: put them back"
+    ways = {
+        evaluate: ", put a link to them there, or name their new place with --data.",
+        calibrate: ", put a link to them there, or give other labeled images with --data.",
+        suggest: " or put a link to them there.",
+    }
+    for function, advice in ways.items():
+        with pytest.raises(InputError) as refused:
+            function("run", device="cpu").result()
+        assert str(refused.value) == gone + advice
+    with pytest.raises(InputError) as refused:
+        train(resume=True, out="run", device="cpu").result()
+    assert str(refused.value) == f"{gone} or put a link to them there."
+
+    labeled = "4 of 40 images of 'moved' are labeled images that the run has learned from"
+    (caution,) = [event for event in evaluate("run", data="moved", device="cpu") if isinstance(event, Caution)]
+    assert caution.sentence.startswith(labeled)
+    save(["others/a/1.png", "others/b/1.png"], seed=9)
+    Path("photos/others").rename("others")
+    photos.rmdir()
+    names = [str(path.relative_to("moved")) for path in Path("moved").rglob("*.png")]
+    save([f"alike/{name}" for name in [*names, "a/more.png"]], seed=10)  # the same names alone prove nothing
+    Path("photos/alike").rename("alike")
+    photos.rmdir()
+    (caution,) = [event for event in evaluate("run", data="alike", device="cpu") if isinstance(event, Caution)]
+    assert "'alike' cannot be checked" in caution.sentence
+    (caution,) = [event for event in evaluate("run", data="others", device="cpu") if isinstance(event, Caution)]
+    assert caution.sentence.startswith(f"Whether the run has seen the labels of 'others' cannot be checked: {gone}")
+
+    photos.symlink_to("moved")
+    assert scores() == ([], before)
 
 
 def write_table(labels: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from epass.app.events import Event, Notice
+from epass.app.events import Caution, Event, Notice
 from epass.app.train import train
 from epass.engine.models import load_model, trained_heads
 from epass.errors import InputError
@@ -35,6 +35,10 @@ def go_on(**said: Any) -> tuple[list[str], Any]:
     return [event.sentence for event in events if isinstance(event, Notice) and "cache" not in event.sentence], events[
         -1
     ]
+
+
+def cautions(**said: Any) -> list[str]:
+    return [event.sentence for event in train(earlier="run", **SAID, **said) if isinstance(event, Caution)]
 
 
 def parts(run: str) -> dict[str, Any]:
@@ -92,16 +96,64 @@ def test_images_that_are_gone_and_labels_that_changed_are_said() -> None:
     Path("photos", gone).unlink()
     said, _ = go_on(steps=1)
     assert said[1] == "Since then: 1 missing. The test images stay the same."
+    assert cautions(steps=1, out="quiet") == []
     Path("photos", moved).rename(Path("photos", "b" if moved[0] == "a" else "a", "moved.png"))
     said, _ = go_on(steps=1, out="again")
     assert "missing" in said[1]
     assert len(parts("again")["labeled"]) == 4
 
 
+CHANGED = "The test images are not those of 'run' ({}): the test errors of the two runs cannot be compared."
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_test_that_is_another_one_is_said_and_not_compared(written: bool) -> None:
+    tested = parts("run")["test"]
+    if not written:  # by an old version
+        content = {key: value for key, value in parts("run").items() if key != "labels"}
+        Path("run/split.json").write_text(json.dumps(content))
+    Path("photos", tested[0]).unlink()
+    said, _ = go_on(steps=1)
+    assert said[1] == "Since then: 1 missing."
+    assert cautions(steps=1, out="again") == [CHANGED.format(f"1 of {len(tested)} missing")]
+
+
+def test_a_test_folder_of_other_images_is_another_test() -> None:
+    shutil.rmtree("run")
+    Path("photos").rename("labeled")
+    Path("photos").mkdir()
+    Path("labeled").rename("photos/labeled")
+    save([f"test/{label}/{number:02d}.png" for label in "ab" for number in range(4)], seed=4)
+    train("photos", recipe="tiny.toml", method="supervised", labels=4, out="run", **SAID).result()
+    for number in range(3):
+        Path(f"photos/test/b/{number:02d}.png").unlink()
+    Path("photos/test/a/00.png").rename("photos/test/b/moved.png")
+    said, _ = go_on(steps=1)
+    assert said[1] == "Since then: 1 added, 4 missing."
+    assert cautions(steps=1, out="again") == [CHANGED.format("1 added, 4 of 8 missing")]
+
+
+def test_test_images_with_other_labels_are_another_test() -> None:
+    names = sorted(f"{path.parent.name}/{path.name}" for path in Path("photos").rglob("*.png"))
+    labels = {name: name[0] for name in names}
+
+    def write() -> None:
+        rows = [f"{name},{label}" for name, label in labels.items()]
+        Path("photos/list.csv").write_text("\n".join(["path,label", *rows]))
+
+    shutil.rmtree("run")
+    write()
+    train("photos/list.csv", recipe="tiny.toml", method="supervised", labels=4, out="run", **SAID).result()
+    labels |= {name: "ab"[labels[name] == "a"] for name in parts("run")["test"][:2]}
+    write()
+    assert cautions(steps=1) == [CHANGED.format("2 relabeled")]
+
+
 def test_a_new_class_starts_from_nothing_and_is_tested() -> None:
     save([f"c/{number:02d}.png" for number in range(10)], seed=2)
     said, _ = go_on(steps=1, labels=6)
     assert said[2] == "New classes, which start from nothing: c."
+    assert cautions(steps=1, labels=6, out="again") == [CHANGED.format("2 added")]
     new = parts("run-continued")
     assert new["classes"] == ["a", "b", "c"]
     assert any(name.startswith("c/") for name in new["test"])
@@ -152,6 +204,19 @@ def test_what_cannot_be_continued_is_refused() -> None:
     Path("run/results.json").unlink()
     with pytest.raises(InputError, match="is not finished: say epass train --resume --out run"):
         train(earlier="run").result()
+
+
+def test_data_that_were_moved_are_named_by_their_new_place() -> None:
+    place = Path("photos").absolute()
+    place.rename("moved")
+    with pytest.raises(InputError) as refused:
+        train(earlier="run", steps=1, **SAID).result()
+    assert str(refused.value) == (
+        f"'run' remembers its data at '{place}', where there is nothing now: put them back, put a link to them there, "
+        "or say epass train PLACE --continue run."
+    )
+    said, _ = go_on(data="moved", steps=1)
+    assert said[1] == "Since then: the same images and labels. The test images stay the same."
 
 
 def test_a_calibration_is_not_carried_over_and_that_is_said() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from epass.app.compare import compare
 from epass.app.evaluate import evaluate
-from epass.app.events import Plan, Result
+from epass.app.events import Caution, Notice, Plan, Result
 from epass.app.predict import predict
 from epass.app.report import report
 from epass.app.train import train
@@ -51,6 +51,13 @@ def test_it_can_be_resumed(home: Path) -> None:
     train(out=home / "run", resume=True, device="cpu").result()
     assert (home / "run" / "model.safetensors").read_bytes() == before
     assert (home / "run" / "results.json").is_file()
+
+
+def test_it_can_be_gone_on_from(home: Path) -> None:
+    events = list(train(earlier=home / "run", steps=2, out=home / "longer", device="cpu"))
+    assert Notice("Since then: the same images and labels.") in events
+    assert not [event for event in events if isinstance(event, Caution)]
+    assert (home / "longer" / "model.safetensors").is_file()
 
 
 def test_whoever_wants_scores_is_told(home: Path) -> None:

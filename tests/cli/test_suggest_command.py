@@ -47,6 +47,14 @@ def fill_in(path: str = "suggested.csv", **others: str) -> None:
         writer.writerows({**row, "label": others.get(row["file"], true_class(row["file"]))} for row in found)
 
 
+def train(epass: Epass, photos: Path, steps: int = 3) -> Any:
+    few = [part for key in ("plan.labeled_batch=4", "plan.unlabeled_ratio=1", "net.width=4") for part in ("--set", key)]
+    small = ("--method", "fixmatch", *few, "--image-size", "8", "--out", "run")
+    answer = epass("train", photos, "--steps", str(steps), *small)
+    assert answer.code == 0, answer.err
+    return answer
+
+
 def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> None:
     answer = epass("suggest", photos, "--n", "6")
     assert (answer.code, answer.err) == (0, "")
@@ -69,9 +77,7 @@ def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> No
         row["file"]: true_class(row["file"]) for row in first
     }
 
-    few = [part for key in ("plan.labeled_batch=4", "plan.unlabeled_ratio=1", "net.width=4") for part in ("--set", key)]
-    trained = epass("train", photos, "--method", "fixmatch", "--steps", "3", *few, "--image-size", "8", "--out", "run")
-    assert trained.code == 0, trained.err
+    trained = train(epass, photos)
     assert f"labels.csv: the labels of {len(first)} images" in trained.out
 
     answer = epass("suggest", "run", "--n", "5")
@@ -100,6 +106,25 @@ def test_a_run_that_hid_labels_may_ask_for_them(epass: Epass, trained: Trained) 
     assert next(iter(rows()[0])) == "row"
     assert Path("suggested.html").exists()
     assert "Next:" not in epass("suggest", trained.folder, "--n", "1").out  # nobody can label built-in digits
+
+
+def test_a_calibrated_run_is_as_sure_as_predict_says(epass: Epass, photos: Path) -> None:
+    labels = [f"{number}.png,{true_class(str(number))}" for number in range(12)]
+    (photos / "labels.csv").write_text("\n".join(["path,label", *labels]))
+    train(epass, photos)
+    assert epass("suggest", "run", "--n", "28", "--out", "before.csv").code == 0
+    before = {row["file"]: float(row["confidence"]) for row in rows("before.csv")}
+    model = json.loads(Path("run/model.json").read_text())
+    calibration = {"temperature": 0.05, "labels": 40, "source": "validation"}
+    Path("run/model.json").write_text(json.dumps({**model, "calibration": calibration}))
+
+    assert epass("suggest", "run", "--n", "28", "--out", "after.csv").code == 0
+    assert epass("predict", "run", photos).code == 0
+    sure = {row["file"]: float(row["confidence"]) for row in rows("predictions.csv")}
+    after = {row["file"]: float(row["confidence"]) for row in rows("after.csv")}
+    assert len(after) == 28
+    assert after == pytest.approx({name: sure[name] for name in after}, abs=1e-4)
+    assert max(abs(after[name] - before[name]) for name in after) > 0.05
 
 
 def test_labels_that_look_wrong_and_odd_images_have_lists_of_their_own(epass: Epass, photos: Path) -> None:

@@ -82,7 +82,11 @@ def test_a_test_folder_needs_no_labeled_folder_beside_a_table(make: Make) -> Non
 
 def test_rows_that_cannot_be_meant_are_refused(make: Make, refused) -> None:
     folder = make(*FLAT, labels=TABLE + "5.png,cat\n")
-    with refused("5.png' in row 5 of labels.csv is no image to train on"):
+    with refused("5.png' in row 5 of labels.csv is not there (no such file)"):
+        open_dataset(str(folder))
+    (folder / "5.txt").write_text("no image")
+    (folder / "labels.csv").write_text(TABLE + "5.txt,cat\n")
+    with refused("5.txt' in row 5 of labels.csv is no image to train on"):
         open_dataset(str(folder))
     assert len(open_dataset(str(folder), skip_unreadable=True).train) == 4
     (folder / "labels.csv").write_text(TABLE + "more/../1.png,cat\n")

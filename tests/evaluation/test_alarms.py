@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epass.evaluation import find_alarms
+from epass.evaluation import find_alarms, find_untested
 from epass.evaluation.alarms import is_near_chance
 from epass.evaluation.confusion import ClassCounts
 
@@ -91,3 +91,13 @@ def test_why_a_result_is_that_of_guessing() -> None:
 def test_a_good_result_needs_no_reasons() -> None:
     labels = np.arange(100) % 10
     assert find_alarms(np.eye(10)[labels], labels, row={"quality": 0.1, "coverage": 1.0, "loss_labeled": 0.0}) == []
+
+
+def test_classes_without_a_test_image_are_named() -> None:
+    names = ["sea", "forest", "street"]
+    assert find_untested(np.array([2, 0, 1, 1]), names) == []
+    (sentence,) = find_untested(np.array([0, 2, 2]), names)
+    assert sentence == "No test image is of forest: the test error says nothing about it."
+    (sentence,) = find_untested(np.array([0]), [f"class {number}" for number in range(1, 15)])
+    assert sentence.startswith("No test image is of class 2, class 3, ")
+    assert sentence.endswith(", class 11 and 3 more: the test error says nothing about them.")

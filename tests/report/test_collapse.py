@@ -61,6 +61,13 @@ def test_warnings_name_run_step_and_class(make_run):
     assert ["SimMatch (seed 0)" in seeds_warning for seeds_warning in warnings_of(seeds)] == [True, False]
 
 
+def test_a_class_that_no_run_was_tested_on_is_told_once(make_run):
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    for run in runs:
+        run.predictions.labels[run.predictions.labels == 1] = 2
+    assert warnings_of(group_runs(runs)) == ["No test image is of dog: the test error says nothing about it."]
+
+
 def test_unknown_classes_count_as_equally_many(make_run):
     assert warnings_of(group_runs([counted(make_run(), [0.0, 0.9, 0.1], [0.0, 0.0, 0.0])])) != []
     assert warnings_of(group_runs([counted(make_run(), [0.0, 0.9, 0.1], [0.0, 0.9, 0.1])])) == []

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .. import extensions
 from ..errors import InputError
-from ..recipe import Recipe, read_recipe
 from ..runs import MODEL, RunFolder, load_run
 from .evaluate import other_test
 from .events import Caution, Event, Notice, Progress, Result, work
-from .flags import Device, Flag, Reading, Run, Trust
+from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
+from .seen import kind_of, left_out, own_images, seen_again
 from .words import counted, percent, some
 
 if TYPE_CHECKING:
-    from ..data import Dataset, ImageSource
     from ..evaluation.calibrated import Calibration
     from ..runs import Predictions
 
@@ -50,6 +49,7 @@ def calibrate(
         float | None, Flag("Abstain where the answers would be right less often than this, like 0.95.")
     ] = None,
     remove: Annotated[bool, Flag("Forget the calibration of the model.")] = False,
+    skip_unreadable: SkipUnreadable = False,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
@@ -77,11 +77,11 @@ def calibrate(
         check_enough(2**53, share, what)
     trained = load_run(run)
     if data is not None:
-        held = yield from answers_of(data, run, net, model, place, reading)
+        held = yield from answers_of(data, run, net, model, place, reading, skip_unreadable)
     elif trained.validation is not None:
         held = Held(*trained.validation, VALIDATION)
     else:
-        held = yield from cross_fitted(run, model["classes"], asked, place, reading)
+        held = yield from cross_fitted(run, model["classes"], asked, place, reading, skip_unreadable)
     refuse_missing_classes(held, model["classes"])
     found = fit_calibration(held.logits, held.labels, source=held.source, **asked)
     store(run, {**model, "calibration": found.as_json()})
@@ -109,63 +109,26 @@ def store(run: Path, model: Mapping[str, Any]) -> None:
 
 
 def answers_of(
-    data: str, run: Path, net: Any, model: dict[str, Any], place: Any, reading: Reading | None
+    data: str, run: Path, net: Any, model: dict[str, Any], place: Any, reading: Reading | None, skip: bool
 ) -> Generator[Event, None, Held]:
     """Other labeled images, which may not be those that the run was trained or tested on."""
     from ..engine.infer import predict, ready
 
-    dataset, images = other_test(data, model, reading)
-    try:
-        known = known_images(run, reading)
-    except InputError as problem:
-        yield Caution(f"Whether the run has seen the labels of '{data}' cannot be checked: {problem}")
-    else:
-        refuse_known(data, images, known, kind_of(model))
-    scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
-    return Held(predict(ready(net, place), images, scale, place).numpy(), images.labels.numpy(), data)
-
-
-def own_images(run: Path, reading: Reading | None) -> tuple[Recipe, Dataset]:
-    """What the run was asked for, and the images that it began with."""
-    from ..data import open_dataset
-    from ..engine.build import reading_settings
-
-    recipe = read_recipe(str(run / "recipe.toml"))
-    return recipe, open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-
-
-def known_images(run: Path, reading: Reading | None) -> list[ImageSource]:
-    """The labeled and the test images of a run."""
-    from ..engine.run import continued, split_record
-    from ..features import in_color
-
-    recipe, dataset = own_images(run, reading)
-    if recipe.features is not None:
-        dataset = in_color(dataset)
-    _, split, _ = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)
-    return [split.labeled, split.test]
-
-
-def kind_of(model: Mapping[str, Any]) -> str:
-    """What the model takes, in a word."""
-    return "vector" if "numbers" in model else "image"
-
-
-def refuse_known(data: str, images: ImageSource, known: Sequence[ImageSource], thing: str) -> None:
-    """What the model was trained on, it is too sure of, and what it is tested on must decide nothing."""
-    from ..checking.duplicates import digests
-
-    seen = {digest for part in known for digest in digests(part)}
-    again = sum(digest in seen for digest in digests(images))
-    if again:
+    dataset, images = other_test(data, model, reading, skip)
+    yield from left_out(dataset) if skip else ()
+    again = yield from seen_again(data, images, run, ("labeled", "test"), reading, skip)
+    if again:  # what it was trained on, the model is too sure of, and what it is tested on must decide nothing
+        thing = kind_of(model)
         raise InputError(
             f"{again:,} of {counted(len(images), thing)} of '{data}' are labeled or test {thing}s of the run, which "
             "cannot calibrate it: give others."
         )
+    scale = replace(dataset, mean=tuple(model["mean"]), std=tuple(model["std"]))
+    return Held(predict(ready(net, place), images, scale, place).numpy(), images.labels.numpy(), data)
 
 
 def cross_fitted(
-    run: Path, classes: Sequence[str], asked: Mapping[str, float], place: Any, reading: Reading | None
+    run: Path, classes: Sequence[str], asked: Mapping[str, float], place: Any, reading: Reading | None, skip: bool
 ) -> Generator[Event, None, Held]:
     """The labels of the run, each answered by a model that was trained without it."""
     import numpy as np
@@ -175,7 +138,8 @@ def cross_fitted(
     from ..engine.run import continued, split_record
     from ..evaluation.calibrated import check_enough
 
-    recipe, images = own_images(run, reading)
+    recipe, images = own_images(run, reading, skip, instead=", or give other labeled images with --data")
+    yield from left_out(images) if skip else ()
     dataset = open_examples(recipe, place, images)
     dataset, split, change = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)
     if change:

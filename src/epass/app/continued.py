@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
-from .events import Event, Notice
+from .events import Caution, Event, Notice
+from .seen import check_place
 from .words import percent, some
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
     if earlier.results is None:
         raise InputError(f"'{folder}' is not finished: say epass train --resume --out {folder}.")
     recipe = read_recipe(str(earlier.path / "recipe.toml"))
+    if request.data is None:
+        check_place(folder, recipe, f", or say epass train PLACE --continue {folder}")
     if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
         raise InputError(
             f"'{folder}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
@@ -66,7 +69,13 @@ def carried_over(recipe: Recipe, earlier: Path, dataset: Dataset) -> Generator[E
     if not record:
         raise InputError(f"'{earlier}' has no split.json, so what it was tested on is not known: start a new run.")
     found = carry_over(record, earlier / SPLIT, dataset, split_for(recipe, dataset).positions)
-    yield Notice(f"Since then: {found.change or 'the same images and labels'}. The test images stay the same.")
+    same = "" if found.test_change or not len(found.positions.test) else " The test images stay the same."
+    yield Notice(f"Since then: {found.change or 'the same images and labels'}.{same}")
+    if found.test_change:
+        yield Caution(
+            f"The test images are not those of '{earlier}' ({found.test_change}): the test errors of the two runs "
+            "cannot be compared."
+        )
     if found.new_classes:
         yield Notice(f"New classes, which start from nothing: {some(found.new_classes)}.")
     return cut(dataset, found.positions)

@@ -13,7 +13,8 @@ from ..runs import SPLIT, RunFolder, load_run
 from .answering import check_width
 from .events import Caution, Event, Result, work
 from .features import known_features
-from .flags import Device, Flag, Reading, Run, Trust
+from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
+from .seen import images_to_answer, kind_of, left_out, own_images, seen_again
 from .words import counted, some
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def evaluate(
     data: Annotated[
         str | None, Flag("Other images of the same classes: a data set, or a folder, archive, table or .npz file.")
     ] = None,
+    skip_unreadable: SkipUnreadable = False,
     trust: Trust = None,
     device: Device = "auto",
     reading: Reading | None = None,
@@ -35,7 +37,7 @@ def evaluate(
     from ..data import Normalization
     from ..engine.infer import predict, ready
     from ..engine.models import load_model, use_scores
-    from ..evaluation import SCORES, find_alarms, score
+    from ..evaluation import SCORES, find_alarms, find_untested, score
     from ..evaluation.calibrated import Calibration
     from ..machine.device import choose_device
 
@@ -43,17 +45,25 @@ def evaluate(
     extensions.trust_typed(data)
     place, run = choose_device(device), Path(run)
     net, model = load_model(run)
+    thing = kind_of(model)
     for name in extensions.names_in([(load_run(run).recipe.get("plan") or {}).get("scores")]):
         if extensions.located(name) in extensions.trusted():
             use_scores([name])
         else:
             yield Caution(f"A score of the run is left out: its code is run only if you say --trust {name}.")
     if data is None:
-        dataset, test, change = own_test(run, reading)
+        dataset, test, change = own_test(run, reading, skip_unreadable)
         if change:
             yield Caution(change)
     else:
-        dataset, test = other_test(data, model, reading)
+        dataset, test = other_test(data, model, reading, skip_unreadable)
+        again = yield from seen_again(data, test, run, ("labeled",), reading, skip_unreadable)
+        if again:
+            yield Caution(
+                f"{again:,} of {counted(len(test), thing)} of '{data}' are labeled {thing}s that the run has learned "
+                "from: what it says about these is no test."
+            )
+    yield from left_out(dataset) if skip_unreadable else ()
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
@@ -61,7 +71,8 @@ def evaluate(
     scale = Normalization(tuple(model["mean"]), tuple(model["std"]))
     asked, examples, scale = known or (ready(net, place), test, scale)
     logits = predict(asked.to(place), examples, scale, place)
-    scores, found = score(logits, test.labels), find_alarms(logits, test.labels)
+    scores = score(logits, test.labels)
+    found = find_alarms(logits, test.labels) + find_untested(test.labels, model["classes"])
     yield from map(Caution, found)
     facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}
     values = {"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found}
@@ -71,21 +82,17 @@ def evaluate(
         changed = {key: scaled[key] for key, value in SCORES.items() if value.calibration and key in scaled}
         facts[f"{SCORES['ece'].name}, calibrated"] = SCORES["ece"].text(changed["ece"])
         values["calibrated"] = changed
-    what = counted(len(test), "vector" if "numbers" in model else "image")
-    yield Result(f"{run} on {what} of {dataset.name}", facts=facts, values=values)
+    yield Result(f"{run} on {counted(len(test), thing)} of {dataset.name}", facts=facts, values=values)
 
 
-def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, str]:
+def own_test(run: Path, reading: Reading | None, skip: bool = False) -> tuple[Dataset, ImageSource, str]:
     """The test images that the run itself was tested on, and what has to be said of changes since, if anything."""
-    from ..data import cut_test, find_recorded, open_dataset
-    from ..engine.build import reading_settings, split_for
+    from ..data import cut_test, find_recorded
+    from ..engine.build import split_for
     from ..engine.run import NOT_RECORDED, split_record
-    from ..features import in_color
 
-    recipe = read_recipe(str(run / "recipe.toml"))
-    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
-    if recipe.features is not None or "behind" in recipe.net:
-        dataset = in_color(dataset)
+    recipe, dataset = own_images(run, reading, skip, instead=", or name their new place with --data")
+    dataset = images_to_answer(recipe, dataset)
     record = split_record(RunFolder(run))
     if not record:
         return dataset, split_for(recipe, dataset).test, NOT_RECORDED
@@ -98,7 +105,9 @@ def own_test(run: Path, reading: Reading | None) -> tuple[Dataset, ImageSource, 
     )
 
 
-def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tuple[Dataset, ImageSource]:
+def other_test(
+    name: str, model: dict[str, Any], reading: Reading | None, skip: bool = False
+) -> tuple[Dataset, ImageSource]:
     """The test images of another data set, or all its labeled ones, with the channels and class numbers of a model."""
     import torch
 
@@ -106,7 +115,7 @@ def other_test(name: str, model: dict[str, Any], reading: Reading | None) -> tup
 
     if "numbers" not in model and holds_vectors(name):
         raise InputError(f"'{name}' holds vectors, and the model takes images: give it images.")
-    dataset = open_dataset(name, image_size=model.get("height"), progress=reading)
+    dataset = open_dataset(name, image_size=model.get("height"), progress=reading, skip_unreadable=skip)
     if "numbers" in model and not isinstance(dataset.train, Vectors):
         raise InputError(f"'{name}' holds images, and the model takes vectors of {model['numbers']:,} numbers.")
     if isinstance(dataset.train, Vectors):

@@ -68,10 +68,15 @@ def plan_facts(experiment: Experiment, folder: Path, done: int = 0, meant: str =
 
 
 def test_fact(split: Split, thing: str) -> str:
-    """How many examples are tested, and where they come from."""
+    """How many examples are tested, of which classes there are none, and where they come from."""
+    from ..evaluation.alarms import untested
+
     if not len(split.test):
         return "none, for data.holdout is 0"
-    return counted(len(split.test), thing) + (f", held out from the labeled {thing}s" if split.held_out else "")
+    text, missing = counted(len(split.test), thing), untested(split.test.labels, split.classes)
+    if missing:
+        text += f", none of {some(missing)}"
+    return text + (f", held out from the labeled {thing}s" if split.held_out else "")
 
 
 def look_of(images: ImageSource) -> str:

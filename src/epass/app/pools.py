@@ -15,6 +15,7 @@ from .events import Event
 from .features import watched
 from .flags import Reading, Stop
 from .request import INSTEAD_OF_LABELS, Request, learns_from_features, locate, side_of
+from .seen import left_out, own_images
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +35,7 @@ class Pool:
     made_of: str  # what the vectors are, in words
     labels: NDArray[np.int64]  # (N,) those that a model may learn from, -1 for none
     candidates: NDArray[np.int64]  # positions of the images that nobody has labeled
-    probs: NDArray[Any] | None = None  # (N, C) what a model says about them
+    probs: NDArray[Any] | None = None  # (N, C) what a model says about them, calibrated if it is
     classes: tuple[str, ...] = ()  # of these
     trained: bool = False  # the model is that of a run
 
@@ -68,6 +69,7 @@ def pool_of_data(
     dataset = open_dataset(
         str(locate(data)), image_size=size, skip_unreadable=skip, progress=reading, labels_needed=False
     )
+    yield from left_out(dataset)
     made_of = "numbers" if isinstance(dataset.train, Vectors) else "pixels"
     if are_photos:
         assert photos.features is not None
@@ -96,22 +98,23 @@ def with_first_answers(pool: Pool) -> Pool:
 
 
 def pool_of_run(
-    home: RunFolder, place: torch.device, stop: Stop, reading: Reading | None
+    home: RunFolder, skip: bool, place: torch.device, stop: Stop, reading: Reading | None
 ) -> Generator[Event, None, Pool]:
     """The training images of a run with its answers; candidates are those that it learned from without a label."""
     import numpy as np
 
-    from ..data import Normalization, Vectors, find_recorded, open_dataset
-    from ..engine.build import reading_settings, split_for
+    from ..data import Normalization, Vectors, find_recorded
+    from ..engine.build import split_for
     from ..engine.infer import infer, ready
     from ..engine.models import load_model
     from ..engine.run import split_record
+    from ..evaluation.calibrated import Calibration
     from ..features import embed_dataset
     from ..networks import FromImages
 
     loaded, model = load_model(home.path)
-    recipe = read_recipe(str(home.path / "recipe.toml"))
-    dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+    recipe, dataset = own_images(home.path, reading, skip)
+    yield from left_out(dataset) if skip else ()
     if recipe.features is not None:
         dataset = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
     if record := split_record(home):
@@ -139,7 +142,7 @@ def pool_of_run(
         made_of=made_of if isinstance(dataset.train, Vectors) else "features (the run's own)",
         labels=labels,
         candidates=np.flatnonzero(~taken),
-        probs=said.logits.double().softmax(1).cpu().numpy(),
+        probs=Calibration.from_json(model.get("calibration")).probabilities(said.logits.cpu().numpy()),
         classes=tuple(model["classes"]),
         trained=True,
     )

@@ -60,7 +60,7 @@ def suggest(
     extensions.trust(*(trust or ()))
     home = RunFolder(Path(source).expanduser())
     if home.exists():
-        pool = yield from pool_of_run(home, place, stop, reading)
+        pool = yield from pool_of_run(home, skip_unreadable, place, stop, reading)
     else:
         pool = yield from pool_of_data(fspath(source), image_size, skip_unreadable, place, stop, reading)
     if not len(pool.candidates):

@@ -46,6 +46,7 @@ from .request import (
     starting_recipe,
     trusting,
 )
+from .seen import check_place
 from .words import duration
 
 if TYPE_CHECKING:
@@ -176,7 +177,9 @@ def recipe_to_resume(folder: str | Path | None) -> Recipe:
     """The recipe of a run that is to be continued."""
     if folder is None:
         raise InputError("Say which run to resume: --out FOLDER.")
-    return read_recipe(str(load_run(folder).path / "recipe.toml"))
+    recipe = read_recipe(str(load_run(folder).path / "recipe.toml"))
+    check_place(folder, recipe)
+    return recipe
 
 
 def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:

@@ -18,7 +18,7 @@ from ..checking import leaks
 from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_recorded, split_text
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
-from ..evaluation import find_alarms, find_swallowing, open_set_accuracy, score
+from ..evaluation import find_alarms, find_swallowing, find_untested, open_set_accuracy, score
 from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
@@ -37,6 +37,7 @@ from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
 
 LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
+ANY_TIME = "data.skip_unreadable:"  # changes nothing of a run that has begun: its own images are on record
 EARLY, EARLIEST = 0.1, 200  # share of a run, and steps, before which nothing can be expected of it
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
@@ -258,7 +259,7 @@ def run_test(experiment: Experiment, step: int) -> Tested:
 def check_same(recipe: Recipe, home: RunFolder) -> None:
     """Refuse to resume a run under another recipe."""
     stored = home.path / "recipe.toml"
-    changed = differences(recipe, read_recipe(str(stored)))
+    changed = [text for text in differences(recipe, read_recipe(str(stored))) if not text.startswith(ANY_TIME)]
     longer = bool(changed) and all(change.startswith(LENGTH) for change in changed)
     if longer and (home.path / RESULTS).is_file():
         line = shlex.join(["epass", "train", "--continue", str(home.path), "--steps", str(recipe.plan["steps"])])
@@ -376,6 +377,7 @@ def finish(
     best = min(measured, key=lambda row: row["test_error"])
     results = results_of(experiment.split, tested.scores, best, steps=steps, seconds=rows[-1]["seconds"])
     results["alarms"] = find_alarms(tested.answers, test.labels, row=rows[-1])
+    results["alarms"] += find_untested(test.labels, experiment.split.classes)
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(measured), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}

@@ -17,6 +17,7 @@ DEVIATIONS = 2  # of the luck of guessing on so many test images
 SWALLOWED = 0.5  # share of what belongs to the other classes
 USED = 0.01  # coverage from which on pseudo-labels are many enough to be judged
 BY_HEART = 0.05  # loss on labeled images that are all right
+NAMED = 10  # classes in a sentence
 
 
 def find_alarms(
@@ -39,6 +40,22 @@ def find_alarms(
         )
         found += _reasons(row or {}, who, 1 / logits.shape[1])
     return found
+
+
+def find_untested(labels: ArrayLike, classes: Sequence[str]) -> list[str]:
+    """That no test image, of those with these labels (N,), is of some of the classes; nothing where all are there."""
+    missing = untested(labels, classes)
+    if not missing:
+        return []
+    more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
+    it = "it" if len(missing) == 1 else "them"
+    return [f"No test image is of {', '.join(missing[:NAMED])}{more}: the test error says nothing about {it}."]
+
+
+def untested(labels: ArrayLike, classes: Sequence[str]) -> list[str]:
+    """The classes that none of these labels (N,) is a number of."""
+    there = frozenset(np.unique(np.asarray(labels)).tolist())
+    return [name for number, name in enumerate(classes) if number not in there]
 
 
 def _reasons(row: Mapping[str, Any], who: str, even: float) -> list[str]:

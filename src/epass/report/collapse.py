@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation import find_alarms, find_swallowing
+from ..evaluation import find_alarms, find_swallowing, find_untested
 from ..runs import Run
 from .summary import Group, number, seed_of
 
@@ -19,13 +19,16 @@ def lost_coverage(coverage: Sequence[float]) -> tuple[float, float] | None:
 
 
 def warnings_of(groups: Sequence[Group]) -> list[str]:
-    """A sentence about every run that shows a sign of collapse, or whose result alarms."""
-    return [warning for group in groups for run in group.runs for warning in _warnings(run, _name(run, group))]
+    """A sentence about every run that shows a sign of collapse, or whose result alarms; what is true of all, once."""
+    found = [warning for group in groups for run in group.runs for warning in _warnings(run, _name(run, group))]
+    return list(dict.fromkeys(found))
 
 
 def _warnings(run: Run, name: str) -> list[str]:
     last = run.metrics[-1] if run.metrics else None
-    found = [] if run.predictions is None else find_alarms(*run.predictions, who=name, row=last)
+    classes, found = (run.model or {}).get("classes") or [], list[str]()
+    if run.predictions is not None:
+        found += find_alarms(*run.predictions, who=name, row=last) + find_untested(run.predictions.labels, classes)
     coverage = [value for row in run.metrics if (value := number(row, "coverage")) is not None]
     if lost := lost_coverage(coverage):
         found.append(
@@ -33,7 +36,6 @@ def _warnings(run: Run, name: str) -> list[str]:
             f"{100 * lost[1]:.1f} % at the end. A lower threshold or learning rate may help."
         )
     counted = [row for row in run.metrics if row.get("used_by_class")]
-    classes = (run.model or {}).get("classes") or []
     return found + (find_swallowing(counted[-1], classes, name) if counted else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,11 @@ class GivenLabels:
         labels = [self.rows.get(name, ("", 0))[0] or label for name, label in zip(names, known, strict=True)]
         here = frozenset(names)
         lacking = [(name, line) for name, (_, line) in self.rows.items() if name not in here]
-        return labels, [(name, f"in row {line} of {LABELS} is no image to train on") for name, line in lacking]
+        return labels, [(name, f"in row {line} of {LABELS} {self._reason(name)}") for name, line in lacking]
+
+    def _reason(self, name: str) -> str:
+        there = os.path.exists(self.table.parent / name)  # which takes any text for a path
+        return "is no image to train on" if there else "is not there (no such file)"
 
 
 def find_labels(folder: Path) -> GivenLabels | None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import InputError
 from ..dataset import Dataset
 from .drawing import IntArray
-from .recorded import count_relabeled, has_names, list_changes
+from .recorded import class_name, count_relabeled, has_names, labels_then, list_changes
 from .split_file import (
     PARTS,
     Positions,
@@ -19,6 +19,7 @@ from .split_file import (
     count_images,
     find_positions,
     fingerprint,
+    label_numbers,
     names_of,
     parse_split,
     say_count,
@@ -30,6 +31,7 @@ class Carried(NamedTuple):
 
     positions: Positions
     change: str  # in words; empty where there is none
+    test_change: str  # the same of the test images alone: where there is one, test errors cannot be compared
     new_classes: tuple[str, ...]
 
 
@@ -46,13 +48,33 @@ def carry_over(data: bytes, path: Path, dataset: Dataset, fresh: Positions) -> C
     else:
         old, change = _find_again(content, path, dataset)
     positions = _join(old, fresh, dataset)
-    check_parts(path, positions, dataset)
+    check_parts(path, positions, dataset, tested=bool(content["test"]))
     labels = len(positions.labeled) - len(content["labeled"])
     change += [f"{abs(labels):,} label{'s' * (abs(labels) > 1)} {'more' if labels > 0 else 'fewer'}"] if labels else []
     new = tuple(
         dataset.classes[number] for number in fresh.classes if dataset.classes[number] not in content["classes"]
     )
-    return Carried(positions, ", ".join(change), new)
+    return Carried(positions, ", ".join(change), _test_change(content, path, positions, dataset), new)
+
+
+def _test_change(content: Mapping[str, Any], path: Path, positions: Positions, dataset: Dataset) -> str:
+    """How the tested images differ from those of the other run, in words; empty where that one had no test."""
+    names, known = names_of(dataset, "test"), [dataset.classes[number] for number in positions.classes]
+    entries = [names[position] if names else position for position in positions.test.tolist()]
+    labels = label_numbers(dataset, "test", positions)
+    now = {entry: class_name(label, known) for entry, label in zip(entries, labels, strict=True)}
+    then: dict[Any, object] = dict.fromkeys(content["test"], "")
+    if content.get("labels") is None:  # an old version wrote none: which images these were is all that is known
+        now = dict.fromkeys(now, "")
+    else:
+        then = labels_then(path, content, "test")
+    then, now = ({entry: label for entry, label in part.items() if label is not None} for part in (then, now))
+    counts = [
+        (len(now.keys() - then.keys()), "added"),
+        (len(then.keys() - now.keys()), f"of {len(then):,} missing"),
+        (sum(then[entry] != now[entry] for entry in then.keys() & now.keys()), "relabeled"),
+    ]
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count) if then else ""
 
 
 def _find_again(content: Mapping[str, Any], path: Path, dataset: Dataset) -> tuple[Positions, list[str]]:

@@ -88,23 +88,30 @@ def count_relabeled(
     path: Path, content: Mapping[str, Any], positions: Positions, dataset: Dataset
 ) -> dict[str, int] | None:
     """How many images of each part have another label now; None where the run did not write them down."""
-    written = content.get("labels")
-    if written is None:
+    if content.get("labels") is None:
         return None
     changed = {}
     for part in LABELED_PARTS:
-        labels = written.get(part) if isinstance(written, dict) else None
-        if not isinstance(labels, list) or len(labels) != len(content[part]):
-            raise InputError(f'\'{path}\' is damaged: "labels" has not one for every image in "{part}".')
-        then = {name: _class_name(label, content["classes"]) for name, label in zip(content[part], labels, strict=True)}
+        then = labels_then(path, content, part)
         names = [names_of(dataset, part)[position] for position in getattr(positions, part).tolist()]
         known = [dataset.classes[number] for number in positions.classes]
         now = zip(names, label_numbers(dataset, part, positions), strict=True)
-        changed[part] = sum(then[name] != _class_name(label, known) for name, label in now)
+        changed[part] = sum(then[name] != class_name(label, known) for name, label in now)
     return changed
 
 
-def _class_name(label: Any, classes: Sequence[Any]) -> object:
+def labels_then(path: Path, content: Mapping[str, Any], part: str) -> dict[Any, object]:
+    """The class of every image of a part as the file has written it down; None for one of no known class."""
+    written = content["labels"]
+    labels = written.get(part) if isinstance(written, dict) else None
+    if not isinstance(labels, list) or len(labels) != len(content[part]):
+        raise InputError(f'\'{path}\' is damaged: "labels" has not one for every image in "{part}".')
+    pairs = zip(content[part], labels, strict=True)
+    return {entry: class_name(label, content["classes"]) for entry, label in pairs}
+
+
+def class_name(label: Any, classes: Sequence[Any]) -> object:
+    """What a label as a number of known classes stands for; None for every other one."""
     return classes[label] if type(label) is int and 0 <= label < len(classes) else None
 
 
