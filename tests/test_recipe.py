@@ -773,6 +773,17 @@ def test_the_rules_by_name_hold_for_your_methods_unless_a_default_breaks_them() 
         assert next(iter(setting)) in refusal(check_table, "method", {"own_temperature": 1} | setting, arguments(mine))
 
 
+def test_a_number_too_large_for_the_machine_is_called_by_its_name() -> None:
+    assert refusal(check_table, "plan", {"steps": 10**20}, schema_of("plan")) == (
+        "plan.steps must be less than 2^63, which 100000000000000000000 is not."
+    )
+    check_table("plan", {"steps": 2**63 - 1}, schema_of("plan"))
+    recipe = read_recipe("digits-fixmatch").with_settings({"plan.steps": 10**20})  # which stretches its warm-up, too
+    assert refusal(check_recipe, recipe).startswith("plan.steps must be")
+    recipe = read_recipe("digits-simmatch").with_settings({"plan.steps": 10**20})
+    assert refusal(check_recipe, recipe).startswith("plan.steps must be")
+
+
 def test_what_has_no_default_must_be_there() -> None:
     assert refusal(check_table, "plan", {"lr": 0.1}, schema_of("plan")) == "plan.steps is missing: a whole number."
     assert refusal(check_table, "data", {}, schema_of("data")) == "data.name is missing: a text."

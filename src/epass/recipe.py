@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import InputError, unknown
+from .errors import InputError, shortened, unknown
 from .recipes import builtin_recipes, compose, unknown_recipe
 from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
@@ -209,6 +209,8 @@ def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]
                 raise InputError(f"'{name}' takes no settings here: remove '{name}.{key}'.")
             raise unknown("setting", f"{name}.{key}", [f"{name}.{k}" for k in schema])
         expected = schema[key].annotation
+        if type(value) is int and value >= 2**63 and fits(1, expected):
+            raise InputError(f"{name}.{key} must be less than 2^63, which {shortened(str(value))} is not.")
         if not fits(value, expected):
             raise InputError(f"{name}.{key} is {describe(expected)}, not {toml_value(value)}.")
         counts = not fits(0.5, expected) and not key.endswith("_steps")

@@ -90,10 +90,10 @@ def check_recipe(recipe: Recipe) -> None:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
     check_trusted(recipe.flat().values())
     check_table("data", recipe.data, data_schema())
+    check_table("plan", recipe.plan, arguments(Plan))  # first: other durations follow its steps
     cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
     check_table("net", without(recipe.net, "name"), network_schema(str(recipe.net.get("name"))))
-    check_table("plan", recipe.plan, arguments(Plan))
     policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
     check_table("augment", recipe.augment, policy_schema, least_count=0)
     if recipe.projector is not None:
