@@ -768,7 +768,7 @@ def test_the_rules_by_name_hold_for_your_methods_unless_a_default_breaks_them() 
     def mine(*, head_threshold: float = 0.5, loss_threshold: float = 2.0, own_temperature: float) -> None: ...
 
     check_table("method", {"loss_threshold": 95, "own_temperature": 2}, arguments(mine))
-    check_table("net", {"head_threshold": 95, "own_temperature": 0}, arguments(mine))  # what a network calls so is its own
+    check_table("net", {"head_threshold": 95, "own_temperature": 0}, arguments(mine))  # of a network
     for setting in ({"head_threshold": 2}, {"own_temperature": 0.0}):
         assert next(iter(setting)) in refusal(check_table, "method", {"own_temperature": 1} | setting, arguments(mine))
 
@@ -787,6 +787,10 @@ def test_a_number_too_large_for_the_machine_is_called_by_its_name() -> None:
 def test_what_has_no_default_must_be_there() -> None:
     assert refusal(check_table, "plan", {"lr": 0.1}, schema_of("plan")) == "plan.steps is missing: a whole number."
     assert refusal(check_table, "data", {}, schema_of("data")) == "data.name is missing: a text."
+
+    def untyped(*, rate) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert refusal(check_table, "method", {}, arguments(untyped)) == "method.rate is missing: any value."
 
 
 @pytest.mark.parametrize("name", METHODS)

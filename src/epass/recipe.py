@@ -257,6 +257,8 @@ def fits(value: Any, expected: Any) -> bool:
 
 def describe(expected: Any) -> str:
     """A type in words."""
+    if expected is Any:  # an argument without a type
+        return "any value"
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "not set"}
     if typing.get_origin(expected) is typing.Literal:
         options = [f"'{option}'" for option in typing.get_args(expected)]
