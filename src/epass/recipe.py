@@ -19,6 +19,7 @@ from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
 SHARES = ("threshold", "smoothing", "momentum")  # settings of methods, or their last word: not above 1
 TABLES = ("data", "features", "augment", "start", "net", "method", "projector", "wrapper", "plan")
+LARGEST = 3.4e38  # of the numbers that tensors of 32 bits hold
 Table = Mapping[str, Any]
 
 
@@ -211,6 +212,8 @@ def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]
         expected = schema[key].annotation
         if type(value) is int and value >= 2**63 and fits(1, expected):
             raise InputError(f"{name}.{key} must be less than 2^63, which {shortened(str(value))} is not.")
+        if type(value) is float and math.isfinite(value) and value > LARGEST:
+            raise InputError(f"{name}.{key} must be at most {LARGEST:g}, not {value}.")
         if not fits(value, expected):
             raise InputError(f"{name}.{key} is {describe(expected)}, not {toml_value(value)}.")
         counts = not fits(0.5, expected) and not key.endswith("_steps")
