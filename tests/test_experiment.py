@@ -326,6 +326,14 @@ def test_the_average_starts_as_the_network_and_is_apart_from_it(digits: Dataset)
     assert not experiment.average.module.training
 
 
+def test_a_padding_larger_than_the_images_is_refused_before_anything_is_drawn(digits: Dataset) -> None:
+    sentence = "Reflect padding of 8 pixels needs images larger than that, these are 8 x 8: choose a padding below 8."
+    with pytest.raises(InputError) as error:
+        build(TINY.with_settings({"augment.padding": 8}), CPU, digits)
+    assert str(error.value) == sentence
+    policies_for(TINY.with_settings({"augment.padding": 7}), digits)
+
+
 def test_tables_reach_what_they_configure(digits: Dataset) -> None:
     recipe = TINY.with_settings(
         {

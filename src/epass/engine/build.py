@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from ..augment import Policy, make_policies
+from ..augment import Policy, Strong, Weak, check_padding, make_policies
 from ..data import (
     Dataset,
     Feed,
@@ -21,6 +21,7 @@ from ..data import (
     Protocol,
     Split,
     StreamedImages,
+    Vectors,
     decide,
     divide,
     open_dataset,
@@ -278,4 +279,8 @@ def split_for(recipe: Recipe, dataset: Dataset) -> Split:
 def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     """The data set's own augmentation with the recipe's changes."""
     settings: dict[str, Any] = {**dataset.augment, **recipe.augment}
-    return make_policies(**settings)
+    policies = make_policies(**settings)
+    if not isinstance(dataset.train, Vectors):
+        if any(isinstance(policy, Weak | Strong) for policy in policies.values()):
+            check_padding(settings.get("padding", 0), *dataset.train.shape[-2:])
+    return policies
