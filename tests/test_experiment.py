@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from epass.data import Dataset, open_dataset
+from epass.augment.policies import POLICIES, Strong
+from epass.data import Dataset, from_vectors, open_dataset
 from epass.engine import run as running
 from epass.engine.build import (
     Experiment,
@@ -332,6 +333,20 @@ def test_a_padding_larger_than_the_images_is_refused_before_anything_is_drawn(di
         build(TINY.with_settings({"augment.padding": 8}), CPU, digits)
     assert str(error.value) == sentence
     policies_for(TINY.with_settings({"augment.padding": 7}), digits)
+
+
+def test_vectors_take_the_settings_that_some_view_of_them_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = from_vectors(np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), np.arange(40) % 2)
+    recipe = replace(TINY, augment={"noise": 1.0, "dropout": 0.1, "weak": "strong-noise"})
+    policies_for(recipe, vectors)
+    image_settings = {"padding": 3, "horizontal_flip": False, "color": False, "num_operations": 2, "cutout": 0.2}
+    for key, value in image_settings.items():
+        with pytest.raises(InputError, match=rf"holds vectors, which have no augment\.{key}: leave it out\.$"):
+            policies_for(replace(recipe, augment={**recipe.augment, key: value}), vectors)
+    monkeypatch.setitem(POLICIES, "mine", Strong)  # a view of one's own may understand them
+    policies_for(replace(recipe, augment={"strong": "mine", **image_settings}), vectors)
+    # The whole network may be trained on from pixels afterwards, with the same settings.
+    policies_for(replace(recipe, augment=image_settings, features={"net": "efficientnet-lite0"}), vectors)
 
 
 def test_tables_reach_what_they_configure(digits: Dataset) -> None:

@@ -283,4 +283,9 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     if not isinstance(dataset.train, Vectors):
         if any(isinstance(policy, Weak | Strong) for policy in policies.values()):
             check_padding(settings.get("padding", 0), *dataset.train.shape[-2:])
+    elif recipe.features is None:  # else another run may go on from this one, with the photos themselves
+        taken = {key for policy in policies.values() for key in inspect.signature(type(policy)).parameters}
+        idle = [key for key in recipe.augment if key in arguments(Strong) and key not in taken]
+        if idle:
+            raise InputError(f"'{dataset.name}' holds vectors, which have no augment.{idle[0]}: leave it out.")
     return policies
