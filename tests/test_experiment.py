@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from epass.data import Dataset, open_dataset
+from epass.augment.policies import POLICIES, Strong
+from epass.data import Dataset, from_vectors, open_dataset
 from epass.engine import run as running
 from epass.engine.build import (
     Experiment,
@@ -147,6 +148,10 @@ def results(folder: Path) -> dict[str, Any]:
         ({"augment.padding": -1}, "augment.padding must be at least 0, not -1."),
         ({"data.labels": 0}, "data.labels must be at least 1, not 0."),
         ({"plan.lr": 0}, "plan.lr must be above 0"),
+        ({"plan.lr": 1e300}, "plan.lr must be at most 3.4e+38, not 1e+300."),
+        ({"plan.weight_decay": 1e39}, "plan.weight_decay must be at most 3.4e+38, not 1e+39."),
+        ({"method.unlabeled_weight": 1e39}, "method.unlabeled_weight must be at most 3.4e+38, not 1e+39."),
+        ({"plan.steps": 10**20}, "plan.steps must be less than 2^63, which 100000000000000000000 is not."),
         ({"plan.momentum": 1}, "plan.momentum lies in [0, 1), not at 1."),
         ({"plan.precision": "half"}, "plan.precision is one of 'auto', 'float32', 'bfloat16', not \"half\"."),
         ({"augment.colour": 4}, "Unknown setting 'augment.colour': did you mean 'augment.color'?"),
@@ -320,6 +325,28 @@ def test_the_average_starts_as_the_network_and_is_apart_from_it(digits: Dataset)
     assert not {tensor.data_ptr() for tensor in net.values()} & {tensor.data_ptr() for tensor in average.values()}
     assert experiment.method.training
     assert not experiment.average.module.training
+
+
+def test_a_padding_larger_than_the_images_is_refused_before_anything_is_drawn(digits: Dataset) -> None:
+    sentence = "Reflect padding of 8 pixels needs images larger than that, these are 8 x 8: choose a padding below 8."
+    with pytest.raises(InputError) as error:
+        build(TINY.with_settings({"augment.padding": 8}), CPU, digits)
+    assert str(error.value) == sentence
+    policies_for(TINY.with_settings({"augment.padding": 7}), digits)
+
+
+def test_vectors_take_the_settings_that_some_view_of_them_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = from_vectors(np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), np.arange(40) % 2)
+    recipe = replace(TINY, augment={"noise": 1.0, "dropout": 0.1, "weak": "strong-noise"})
+    policies_for(recipe, vectors)
+    image_settings = {"padding": 3, "horizontal_flip": False, "color": False, "num_operations": 2, "cutout": 0.2}
+    for key, value in image_settings.items():
+        with pytest.raises(InputError, match=rf"holds vectors, which have no augment\.{key}: leave it out\.$"):
+            policies_for(replace(recipe, augment={**recipe.augment, key: value}), vectors)
+    monkeypatch.setitem(POLICIES, "mine", Strong)  # a view of one's own may understand them
+    policies_for(replace(recipe, augment={"strong": "mine", **image_settings}), vectors)
+    # The whole network may be trained on from pixels afterwards, with the same settings.
+    policies_for(replace(recipe, augment=image_settings, features={"net": "efficientnet-lite0"}), vectors)
 
 
 def test_tables_reach_what_they_configure(digits: Dataset) -> None:

@@ -307,6 +307,29 @@ def test_a_module_is_found_by_its_dotted_name(
         make_network("ownpackage.parts:OneLayer", in_channels=1, num_classes=3)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        ("        super().__init__(net)\n", "", r"^OwnMatch must call `super\(\).__init__\(net\)` before all else"),
+        ("        super().__init__(method)\n", "", r"^SmallFeatures must call `super\(\).__init__\(method\)` before"),
+        (
+            "cross_entropy(on_x.logits, batch.labels)",
+            "cross_entropy(on_x.logits, batch.labels, reduction='none')",
+            r"^OwnMatch returns losses\['labeled'\] of shape \(32,\): reduce it to a scalar\.$",
+        ),
+    ],
+)
+def test_a_slip_in_code_of_ones_own_is_one_sentence(tmp_path: Path, good: str, bad: str, words: str) -> None:
+    assert OWN.count(good) == 1
+    (tmp_path / "own.py").write_text(OWN.replace(good, bad))
+    extensions.trust(*(f"{tmp_path}/own.py:{name}" for name in ("OwnMatch", "SmallFeatures")))
+    settings = {"method.name": f"{tmp_path}/own.py:OwnMatch", "method.threshold": None, "plan.steps": 1, "net.width": 2}
+    if "SmallFeatures" in words:
+        settings["wrapper.name"] = f"{tmp_path}/own.py:SmallFeatures"
+    with pytest.raises(InputError, match=words):
+        list(run(read_recipe("digits-fixmatch").with_settings(settings), tmp_path / "run", device="cpu"))
+
+
 def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
     names = []
     for folder, text in (("a", "first"), ("b", "second")):

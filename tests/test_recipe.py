@@ -737,9 +737,60 @@ def test_fitting_values_pass() -> None:
     check_table("data", {"name": "x", "include_labeled": "twice"}, schema_of("data"))
 
 
+# Of every method and wrapper, the settings whose names promise more than their types.
+OURS = {"method": METHODS | PRETRAINING, "wrapper": WRAPPERS}
+NAMED = [(table, name, key) for table, ours in OURS.items() for name in ours for key in arguments(ours[name])]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "key"), [case for case in NAMED if case[2].endswith(("threshold", "smoothing", "momentum"))]
+)
+def test_shares_of_a_method_lie_between_0_and_1(table: str, name: str, key: str) -> None:
+    schema = arguments(OURS[table][name])
+    for value in (0, 0.0, 0.5, 1, 1.0):
+        check_table(table, {key: value}, schema)
+    assert refusal(check_table, table, {key: 95}, schema) == (
+        f"{table}.{key} lies in [0, 1], not at 95: write 95 % as 0.95."
+    )
+    assert refusal(check_table, table, {key: 1.5}, schema) == f"{table}.{key} lies in [0, 1], not at 1.5."
+    assert refusal(check_table, table, {key: 1e18}, schema) == f"{table}.{key} lies in [0, 1], not at 1e+18."
+
+
+@pytest.mark.parametrize(("table", "name", "key"), [case for case in NAMED if case[2].endswith("temperature")])
+def test_temperatures_divide(table: str, name: str, key: str) -> None:
+    schema = arguments(OURS[table][name])
+    check_table(table, {key: 1e-3}, schema)
+    check_table(table, {key: 95}, schema)
+    assert refusal(check_table, table, {key: 0}, schema) == f"{table}.{key} must be above 0, not 0."
+
+
+def test_the_rules_by_name_hold_for_your_methods_unless_a_default_breaks_them() -> None:
+    def mine(*, head_threshold: float = 0.5, loss_threshold: float = 2.0, own_temperature: float) -> None: ...
+
+    check_table("method", {"loss_threshold": 95, "own_temperature": 2}, arguments(mine))
+    check_table("net", {"head_threshold": 95, "own_temperature": 0}, arguments(mine))  # of a network
+    for setting in ({"head_threshold": 2}, {"own_temperature": 0.0}):
+        assert next(iter(setting)) in refusal(check_table, "method", {"own_temperature": 1} | setting, arguments(mine))
+
+
+def test_a_number_too_large_for_the_machine_is_called_by_its_name() -> None:
+    assert refusal(check_table, "plan", {"steps": 10**20}, schema_of("plan")) == (
+        "plan.steps must be less than 2^63, which 100000000000000000000 is not."
+    )
+    check_table("plan", {"steps": 2**63 - 1}, schema_of("plan"))
+    recipe = read_recipe("digits-fixmatch").with_settings({"plan.steps": 10**20})  # which stretches its warm-up, too
+    assert refusal(check_recipe, recipe).startswith("plan.steps must be")
+    recipe = read_recipe("digits-simmatch").with_settings({"plan.steps": 10**20})
+    assert refusal(check_recipe, recipe).startswith("plan.steps must be")
+
+
 def test_what_has_no_default_must_be_there() -> None:
     assert refusal(check_table, "plan", {"lr": 0.1}, schema_of("plan")) == "plan.steps is missing: a whole number."
     assert refusal(check_table, "data", {}, schema_of("data")) == "data.name is missing: a text."
+
+    def untyped(*, rate) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert refusal(check_table, "method", {}, arguments(untyped)) == "method.rate is missing: any value."
 
 
 @pytest.mark.parametrize("name", METHODS)

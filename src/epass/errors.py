@@ -14,6 +14,10 @@ class InputError(ValueError):
     """A mistake of the person at the keyboard: shown without a traceback, exit code 2."""
 
 
+class ContractError(InputError, AssertionError):
+    """A method of one's own that is not what a method is: one sentence at the keyboard, a failed check in a test."""
+
+
 class RunError(RuntimeError):
     """A run that cannot go on, and what is left of it: shown without a traceback, exit code 1."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError
+from .errors import ContractError, InputError
 
 
 class Views(NamedTuple):
@@ -148,6 +149,40 @@ class Method(nn.Module):
     def open_logits(self, features: Tensor) -> Tensor:
         """(N, D) features of an averaged `net` -> (N, C + 1), the last for no known class, where `open_set`."""
         raise NotImplementedError
+
+
+def made(cls: type[Method], *parts: object, **settings: Any) -> Method:
+    """A method or a wrapper from its class, or a sentence if its `__init__` forgets that it is a module."""
+    make: Callable[..., Method] = cls
+    try:
+        method = make(*parts, **settings)
+        whole = isinstance(getattr(method, "net", None), nn.Module)
+    except AttributeError as problem:
+        if "Module.__init__() call" not in str(problem):  # how torch refuses a layer that comes too early
+            raise
+        whole = False
+    if not whole:
+        inner = "method" if issubclass(cls, Wrapper) else "net"
+        raise ContractError(f"{cls.__name__} must call `super().__init__({inner})` before all else in `__init__`.")
+    return method
+
+
+def check_losses(outcome: object, who: str) -> None:
+    """Refuse what has no sum that can be minimized.
+
+    It looks at types and shapes, never at numbers: a step does not wait, and a compiler leaves no trace of it.
+    """
+    if not isinstance(outcome, Outcome) or not outcome.losses:
+        raise ContractError(f"{who} must return an `Outcome` with losses.")
+    for name, loss in outcome.losses.items():
+        if not isinstance(loss, Tensor):
+            raise ContractError(f"{who} returns losses['{name}'] that is no tensor: compute it from the logits.")
+        if loss.ndim:
+            raise ContractError(f"{who} returns losses['{name}'] of shape {tuple(loss.shape)}: reduce it to a scalar.")
+    if not [loss for loss in outcome.losses.values() if loss.requires_grad]:
+        raise ContractError(
+            f"{who} has no loss that weights learn from: compute one from logits that nothing detached."
+        )
 
 
 class Wrapper(Method):

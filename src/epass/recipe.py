@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import InputError, unknown
+from .errors import InputError, shortened, unknown
 from .recipes import builtin_recipes, compose, unknown_recipe
 from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
 FORMAT = 1  # of the TOML file; a newer file is refused, not guessed at
+SHARES = ("threshold", "smoothing", "momentum")  # settings of methods, or their last word: not above 1
 TABLES = ("data", "features", "augment", "start", "net", "method", "projector", "wrapper", "plan")
+LARGEST = 3.4e38  # of the numbers that tensors of 32 bits hold
 Table = Mapping[str, Any]
 
 
@@ -199,7 +201,8 @@ def arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter], *, least_count: int = 1) -> None:
     """Refuse keys that `schema` does not know, and values of another type than it declares or below what makes sense.
 
-    No number is negative; whole numbers are counts of at least `least_count`, durations (`*_steps`) may be 0.
+    No number is negative; whole numbers are counts of at least `least_count`, durations (`*_steps`) may be 0. What
+    a name promises of a method's or a wrapper's number holds, unless its own default is another kind of number.
     """
     for key, value in table.items():
         if key not in schema:
@@ -207,15 +210,32 @@ def check_table(name: str, table: Table, schema: Mapping[str, inspect.Parameter]
                 raise InputError(f"'{name}' takes no settings here: remove '{name}.{key}'.")
             raise unknown("setting", f"{name}.{key}", [f"{name}.{k}" for k in schema])
         expected = schema[key].annotation
+        if type(value) is int and value >= 2**63 and fits(1, expected):
+            raise InputError(f"{name}.{key} must be less than 2^63, which {shortened(str(value))} is not.")
+        if type(value) is float and math.isfinite(value) and value > LARGEST:
+            raise InputError(f"{name}.{key} must be at most {LARGEST:g}, not {value}.")
         if not fits(value, expected):
             raise InputError(f"{name}.{key} is {describe(expected)}, not {toml_value(value)}.")
         counts = not fits(0.5, expected) and not key.endswith("_steps")
         least = least_count if counts else 0
         if type(value) in (int, float) and value < least:
             raise InputError(f"{name}.{key} must be at least {least}, not {value}.")
+        if name in ("method", "wrapper") and not keeps_word(key, value) and keeps_word(key, schema[key].default):
+            if value <= 0:
+                raise InputError(f"{name}.{key} must be above 0, not {value}.")
+            percent = f": write {value:g} % as {value / 100:g}" if 10 <= value <= 100 else ""
+            raise InputError(f"{name}.{key} lies in [0, 1], not at {value}{percent}.")
     for key, parameter in schema.items():
         if parameter.default is parameter.empty and key not in table:
             raise InputError(f"{name}.{key} is missing: {describe(parameter.annotation)}.")
+
+
+def keeps_word(key: str, value: Any) -> bool:
+    """Whether a value is what the last word of a setting's name says: a share, or a temperature that divides."""
+    if type(value) not in (int, float):
+        return True
+    word = key.rpartition("_")[2]
+    return bool(value <= 1 if word in SHARES else value > 0 or word != "temperature")
 
 
 def fits(value: Any, expected: Any) -> bool:
@@ -240,6 +260,8 @@ def fits(value: Any, expected: Any) -> bool:
 
 def describe(expected: Any) -> str:
     """A type in words."""
+    if expected is Any:  # an argument without a type
+        return "any value"
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "not set"}
     if typing.get_origin(expected) is typing.Literal:
         options = [f"'{option}'" for option in typing.get_args(expected)]

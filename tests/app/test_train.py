@@ -194,6 +194,12 @@ def test_a_loss_that_is_no_number_and_a_full_disk_say_what_is_kept(monkeypatch: 
         train(recipe="tiny.toml", out="other", device="cpu").result()
 
 
+def test_a_loss_that_is_no_number_before_any_step_does_not_blame_the_rate() -> None:
+    with pytest.raises(RunError, match=r" at step 0\. The run is in 'run', .*; no weight had moved yet, so") as error:
+        train(recipe="digits-uda", steps=2, out="run", device="cpu", settings=["method.temperature=1e-300"]).result()
+    assert "a lower plan.lr" not in str(error.value)
+
+
 BUDGET: dict[str, Any] = {"recipe": "tiny.toml", "budget": "10s", "out": "run", "device": "cpu"}
 
 

@@ -275,6 +275,24 @@ def test_more_methods_and_seeds_are_added_to_what_is_there(epass: Epass, shown: 
     assert len(rows_of(out / "results.csv")) == 12
 
 
+@pytest.mark.usefixtures("no_page")
+def test_finished_runs_that_a_smaller_comparison_leaves_out_are_named(epass: Epass, shown: Shown) -> None:
+    out = Path("fewer")
+    shutil.copytree(shown.out, out)
+
+    answer = epass(*TYPED[:3], "fixmatch", "--seeds", "1", *TYPED[6:], "--out", out)
+
+    assert answer.code == 0, answer.err
+    assert answer.err.startswith(
+        "Warning: 'fewer' also holds fixmatch-1, simmatch+3-0, simmatch+3-1, supervised-1, which its tables leave out "
+        "now: name all --methods and --seeds that they shall show, or another --out.\n"
+    )
+    assert len(rows_of(out / "results.csv")) == 2
+    whole = epass(*TYPED, "--out", out)
+    assert "also holds" not in whole.err
+    assert len(rows_of(out / "results.csv")) == 6
+
+
 def test_another_recipe_in_the_folder_is_refused_and_nothing_changes(epass: Epass, shown: Shown) -> None:
     before = files(shown.out)
 

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -118,6 +119,35 @@ def misfit() -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, logits=np.zeros(3), labels=np.zeros(3, dtype=np.int64))
     return buffer.getvalue()
+
+
+def shift_labels(folder: Path) -> None:
+    with np.load(folder / "predictions.npz") as kept:
+        arrays = dict(kept)
+    np.savez(folder / "predictions.npz", **arrays | {"labels": np.roll(arrays["labels"], 1)})
+
+
+def raise_error_by_an_image(folder: Path) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    results["last"]["error"] += 1 / 355
+    (folder / "results.json").write_text(json.dumps(results))
+
+
+@pytest.mark.parametrize("spoiled", [shift_labels, raise_error_by_an_image])
+def test_results_and_predictions_that_contradict_each_other_are_left_out(
+    epass: Epass, trained: Trained, tmp_path: Path, spoiled: Callable[[Path], None]
+) -> None:
+    (bad,) = copies(trained, tmp_path, "bad")
+    spoiled(bad)
+
+    answer = epass("report", bad, trained.folder, "--no-maps")
+
+    assert answer.code == 1
+    assert re.fullmatch(
+        rf"Left out: results\.json and predictions\.npz of '{bad}' disagree: a test error of [\d.]+ % and of [\d.]+ %; "
+        r"copy both again\.\n",
+        answer.err,
+    )
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,10 @@ WIDTH = "vectors of 5 numbers, but the model takes 8: make them as those that it
         ("predict RUN tiny.toml", "holds no vectors: give an .npz or .npy file, or a .csv or .parquet table."),
         ("check HOME/songs.npz", "and a check looks at images: check what the vectors were made of."),
         ("train HOME/songs.npz --recipe vectors-fixmatch --image-size 8", "no image size: leave out --image-size."),
+        (
+            "train HOME/songs.npz --recipe vectors-fixmatch --set augment.cutout=0.2",
+            "'songs' holds vectors, which have no augment.cutout: leave it out.",
+        ),
         ("train HOME/songs.npz --recipe vectors-fixmatch --net small", "these are vectors: use mlp (--net)."),
         ("train HOME/songs.npz --recipe vectors-fixmatch --stream", "leave data.streaming out."),
     ],

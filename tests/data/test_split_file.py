@@ -187,8 +187,12 @@ def test_parts_that_overlap_are_refused(tmp_path: Path, refused) -> None:
         path.write_text(json.dumps(content | change))
         return str(path)
 
-    with refused('twice in "labeled"'):
-        divide(data, seed=0, split_file=spoil(labeled=content["labeled"] * 2))
+    for part in ("labeled", "validation", "test"):
+        with refused(f'has an image twice in "{part}": list each one once.'):
+            divide(data, seed=0, split_file=spoil(**{part: content[part] * 2}))
+    assert len(divide(data, seed=0, split_file=spoil(unlabeled=content["unlabeled"] * 2)).unlabeled) == 2 * len(
+        content["unlabeled"]
+    )
     with refused('in "validation" that is trained on'):
         divide(data, seed=0, split_file=spoil(validation=content["unlabeled"][-1:]))
     with refused('in "validation" that is trained on'):
@@ -202,6 +206,9 @@ def test_parts_that_overlap_are_refused(tmp_path: Path, refused) -> None:
     path.write_text(json.dumps(text))
     assert set(text["test"]) & set(text["labeled"])
     assert divide(tested, seed=0, split_file=str(path)).test is tested.test
+    path.write_text(json.dumps(text | {"test": text["test"] * 2}))
+    with refused('twice in "test"'):
+        divide(tested, seed=0, split_file=str(path))
 
 
 def test_what_is_no_split_file(tmp_path: Path, refused) -> None:

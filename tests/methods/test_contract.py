@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from epass.errors import InputError
 from epass.machine.distributed import alone, mean_over_ranks
-from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views
+from epass.method import Batch, Method, Outcome, Problem, PseudoLabels, Views, Wrapper, made
 from epass.methods import METHODS
 from epass.methods.abc_wrapper import ABC
 from epass.methods.adamatch import AdaMatch
@@ -398,6 +399,36 @@ class NoLoss(Plain):
         return Outcome({})
 
 
+class NotOutcome(Plain):
+    def finish(self, batch, loss, probs):
+        return loss
+
+
+class NumberLoss(Plain):
+    def finish(self, batch, loss, probs):
+        return Outcome({"labeled": loss, "other": 0.0})
+
+
+class Detached(Plain):
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss.detach(), probs)
+
+
+class MisspelledView(Plain):
+    views = Views(labeled=("weak",), unlabeled=("wek",))
+
+
+class ForgetsSuper(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        self.classes = problem.num_classes
+
+
+class LayerBeforeSuper(Plain):
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        self.head = nn.Linear(2, problem.num_classes)
+        super().__init__(net, problem)
+
+
 class AttachedMetric(Plain):
     def finish(self, batch, loss, probs):
         return super().finish(batch, loss, probs)._replace(metrics={"loss_again": loss})
@@ -495,6 +526,12 @@ BROKEN: list[tuple[type[Method], str, str]] = [
     (LossPerRow, "outcome", r"losses\['labeled'\] of shape \(4,\)"),
     (ConstantLoss, "outcome", r"requires_grad` of losses\['other'\]"),
     (NoLoss, "outcome", "an `Outcome` with losses"),
+    (NotOutcome, "outcome", "an `Outcome` with losses"),
+    (NumberLoss, "outcome", r"losses\['other'\] that is no tensor"),
+    (Detached, "outcome", "no loss that weights learn from"),
+    (MisspelledView, "outcome", r"mistaken in `views`. Unknown view 'wek': did you mean 'weak'\?"),
+    (ForgetsSuper, "outcome", r"^ForgetsSuper must call `super\(\).__init__\(net\)` before all else"),
+    (LayerBeforeSuper, "outcome", r"^LayerBeforeSuper must call `super\(\).__init__\(net\)` before all else"),
     (AttachedMetric, "outcome", r"requires_grad` of metrics\['loss_again'\]"),
     (AttachedMemory, "outcome", r"requires_grad` of memory\['mean'\]"),
     (NamesMetricLoss, "outcome", r"names a metric \['loss'\]"),
@@ -528,6 +565,38 @@ def test_check_method_runs_every_check_on_the_method_it_is_given(monkeypatch: py
     seen.clear()
     check_method(FixMatch, vectors=True)
     assert seen == [(name, Case(FixMatch, {}, vectors=True)) for name in CHECKS]
+
+
+@pytest.mark.parametrize(
+    "method", [LossPerRow, NoLoss, NotOutcome, NumberLoss, Detached, ForgetsSuper, LayerBeforeSuper]
+)
+def test_training_refuses_what_the_checks_refuse_in_the_same_words(method: type[Method]) -> None:
+    case = Case(method, {})
+    with pytest.raises(AssertionError) as checked:
+        CHECKS["outcome"](case)
+    with pytest.raises(InputError) as trained:
+        case.start()[1](case.batch(0))
+    words = str(checked.value), str(trained.value)
+    assert words[0] == words[1]
+
+
+def test_a_mistake_of_another_kind_within_a_constructor_is_not_explained_away() -> None:
+    class Mistaken(Plain):
+        def __init__(self, net: nn.Module, problem: Problem) -> None:
+            super().__init__(net, problem)
+            self.rows = problem.rows
+
+    with pytest.raises(AttributeError, match="'rows'"):
+        Case(Mistaken, {}).build()
+
+
+def test_a_wrapper_that_forgets_its_base_says_what_to_call() -> None:
+    class Forgets(Wrapper):
+        def __init__(self, method: Method, problem: Problem) -> None:
+            self.share = 0.1
+
+    with pytest.raises(InputError, match=r"^Forgets must call `super\(\).__init__\(method\)` before all else"):
+        made(Forgets, Case(Plain, {}).build(), PROBLEM)
 
 
 def test_check_method_fails_on_a_broken_method() -> None:

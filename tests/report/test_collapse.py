@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from epass.evaluation.alarms import swallowing_class
@@ -43,6 +45,26 @@ def test_coverage_is_lost_when_there_was_some_and_is_none_at_the_end(coverage, l
 )
 def test_a_class_swallows_others_when_it_takes_half_of_what_is_theirs(used, images, found):
     assert swallowing_class(used, images) == (None if found is None else (found[0], pytest.approx(found[1])))
+
+
+def test_a_run_that_never_used_a_pseudo_label_says_so(make_run):
+    def run_with(coverage, **changes):
+        run = make_run(**changes)
+        for row, value in zip(run.metrics, coverage, strict=True):
+            row["coverage"] = value
+        return run
+
+    steps = len(make_run().metrics)
+    (warning,) = warnings_of(group_runs([run_with([0.0] * steps)]))
+    assert warning == (
+        "SimMatch never used a pseudo-label: none was sure enough in the whole run. A lower threshold, more steps or "
+        "more labels may help."
+    )
+    assert warnings_of(group_runs([run_with([0.0] * (steps - 1) + [0.001])])) == []
+    assert warnings_of(group_runs([replace(run_with([0.0] * steps), results=None)])) == []  # more steps may follow
+    for least, told in ((199, 0), (200, 1)):
+        results = {**make_run().results, "steps": least}
+        assert len(warnings_of(group_runs([replace(run_with([0.0] * steps), results=results)]))) == told
 
 
 def counted(run, used, images):

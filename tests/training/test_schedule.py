@@ -93,6 +93,15 @@ def test_rates_have_the_right_sign(name: str, value: float) -> None:
         Plan(**{"steps": 5, name: value})
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("sizes", [{"lr": 3e38}, {"lr": 1e20, "weight_decay": 1e20}])
+def test_rates_that_overflow_in_adam_are_refused(optimizer: str, sizes: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=rf"^plan\.lr=.* are too large for {optimizer}: use numbers below 1\.$"):
+        Plan(**{"steps": 5, "optimizer": optimizer, **sizes})
+    Plan(**{"steps": 5, **sizes})
+    Plan(**{"steps": 5, "optimizer": optimizer, "lr": 1e18, "weight_decay": 1e18})
+
+
 @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan])
 def test_checkpoints_take_some_time(minutes: float) -> None:
     with pytest.raises(InputError, match=r"plan\.checkpoint_minutes must be above 0, not"):

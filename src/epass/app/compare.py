@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..extensions import short
 from ..machine.signals import stopped_with
 from ..recipe import Recipe
-from ..runs import SPLIT, WEIGHTS, Run, RunFolder
+from ..runs import RESULTS, SPLIT, WEIGHTS, Run, RunFolder
 from .budget import budget_facts, enough_steps, limited, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .choose import cost_of, elect, election_of
 from .contenders import Contender, parse_contenders, recipes_for
@@ -21,6 +21,7 @@ from .features import embedded
 from .flags import RECIPE, WHAT, WHERE, Flag
 from .many_runs import check_folders, describe_damaged, describe_failures, places_for, train_all
 from .request import Shared, trusting
+from .words import some
 from .workers import How
 
 if TYPE_CHECKING:
@@ -104,13 +105,19 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     check_splits(jobs, dataset, asked.allow_leak)
     dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
-        device, some = choose_device(places[0]), list(jobs.values())[: len(contenders)]
+        device, first_seed = choose_device(places[0]), list(jobs.values())[: len(contenders)]
         most = enough_steps(build(first, device, dataset))
-        fitting = steps_in(seconds, (build(recipe, device, dataset) for recipe in some))
+        fitting = steps_in(seconds, (build(recipe, device, dataset) for recipe in first_seed))
         asked = replace(asked, steps=limited(fitting, most))
         jobs = jobs_for(asked, contenders)
+    beside = baselines_for(jobs, dataset)
     for problem in damaged.values():
         yield Caution(problem, "Left out")
+    if others := finished_beside(out, {*jobs, *beside}):
+        yield Caution(
+            f"'{out}' also holds {some(others)}, which its tables leave out now: name all --methods and --seeds that "
+            "they shall show, or another --out."
+        )
     steps = next(iter(jobs.values())).plan["steps"]
     yield Intention(
         f"{len(contenders)} ways of training on {dataset.name}, {asked.seeds} seed{'s' * (asked.seeds != 1)} each: "
@@ -123,7 +130,6 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     amount = f"{first.data['labels']:,}" if "labels" in first.data else "all"
     title = f"{dataset.name} with {amount} labels: which method?"
     wanted = {folder: recipe for folder, recipe in jobs.items() if folder not in damaged}
-    beside = baselines_for(jobs, dataset)
     if beside and len(dataset.train) > MOST_SPREAD:
         yield Notice(
             f"Label spreading, which stands beside the methods, learns from {MOST_SPREAD:,} of the unlabeled examples, "
@@ -187,6 +193,12 @@ def baselines_for(jobs: Mapping[Path, Recipe], dataset: Dataset) -> dict[Path, R
         for seed, (out, recipe) in sorted(first.items())
         for name in BASELINES
     }
+
+
+def finished_beside(out: Path, ours: Set[Path]) -> list[str]:
+    """The names of finished runs in the folder of a comparison that are none of it."""
+    there = sorted(out.iterdir()) if out.is_dir() else []
+    return [entry.name for entry in there if entry not in ours and (entry / RESULTS).is_file()]
 
 
 def fit_baselines(beside: Mapping[Path, Recipe], dataset: Dataset, asked: CompareRequest) -> None:

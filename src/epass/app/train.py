@@ -274,7 +274,10 @@ def follow(
                     yield from clock.tick(report)
         return 0
     except NotFiniteError as problem:
-        raise RunError(f"{problem} {what_is_kept(home)}; a lower plan.lr may help.") from None
+        advice = "a lower plan.lr may help"
+        if problem.at_once:
+            advice = "no weight had moved yet, so the reason is not plan.lr but a setting of the method or the data"
+        raise RunError(f"{problem} {what_is_kept(home)}; {advice}.") from None
 
 
 def judge(

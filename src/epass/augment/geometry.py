@@ -23,14 +23,19 @@ def crop_and_flip(pixels: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
         (N, C, H, W) images.
     """
     height, width = pixels.shape[-2:]
+    check_padding(padding, height, width)
+    row = _window(height, offset[:, 0], flip[:, 0], padding)
+    column = _window(width, offset[:, 1], flip[:, 1], padding)
+    return _fetch(pixels, row[:, :, None] * width + column[:, None, :])
+
+
+def check_padding(padding: int, height: int, width: int) -> None:
+    """Refuse to reflect more of an image than there is."""
     if padding >= min(height, width):
         raise InputError(
             f"Reflect padding of {padding} pixels needs images larger than that, these are {height} x {width}: "
             f"choose a padding below {min(height, width)}."
         )
-    row = _window(height, offset[:, 0], flip[:, 0], padding)
-    column = _window(width, offset[:, 1], flip[:, 1], padding)
-    return _fetch(pixels, row[:, :, None] * width + column[:, None, :])
 
 
 def crop_window(

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from ..augment import Policy, make_policies
+from ..augment import Policy, Strong, Weak, check_padding, make_policies
 from ..data import (
     Dataset,
     Feed,
@@ -21,6 +21,7 @@ from ..data import (
     Protocol,
     Split,
     StreamedImages,
+    Vectors,
     decide,
     divide,
     open_dataset,
@@ -90,10 +91,10 @@ def check_recipe(recipe: Recipe) -> None:
         raise InputError(f"seed is a whole number from 0 to {2**32 - 1}, not '{recipe.seed}'.")
     check_trusted(recipe.flat().values())
     check_table("data", recipe.data, data_schema())
+    check_table("plan", recipe.plan, arguments(Plan))  # first: other durations follow its steps
     cls = method_class(recipe.method.get("name"))
     check_table("method", without(recipe.method, "name"), arguments(cls))
     check_table("net", without(recipe.net, "name"), network_schema(str(recipe.net.get("name"))))
-    check_table("plan", recipe.plan, arguments(Plan))
     policy_schema = {key: parameter.replace(default=None) for key, parameter in arguments(make_policies).items()}
     check_table("augment", recipe.augment, policy_schema, least_count=0)
     if recipe.projector is not None:
@@ -278,4 +279,13 @@ def split_for(recipe: Recipe, dataset: Dataset) -> Split:
 def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
     """The data set's own augmentation with the recipe's changes."""
     settings: dict[str, Any] = {**dataset.augment, **recipe.augment}
-    return make_policies(**settings)
+    policies = make_policies(**settings)
+    if not isinstance(dataset.train, Vectors):
+        if any(isinstance(policy, Weak | Strong) for policy in policies.values()):
+            check_padding(settings.get("padding", 0), *dataset.train.shape[-2:])
+    elif recipe.features is None:  # else another run may go on from this one, with the photos themselves
+        taken = {key for policy in policies.values() for key in inspect.signature(type(policy)).parameters}
+        idle = [key for key in recipe.augment if key in arguments(Strong) and key not in taken]
+        if idle:
+            raise InputError(f"'{dataset.name}' holds vectors, which have no augment.{idle[0]}: leave it out.")
+    return policies

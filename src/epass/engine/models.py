@@ -19,7 +19,7 @@ from ..evaluation import SCORES, Score, add_score
 from ..evaluation.calibrated import Calibration
 from ..extensions import Kind, check_trusted, find, load, located, names_in
 from ..features import make_extractor
-from ..method import Method, Problem, Wrapper
+from ..method import Method, Problem, Wrapper, made
 from ..methods import METHODS, PRETRAINING, WRAPPERS
 from ..networks import NETWORKS, FromImages, OnFeatures, find_network, make_network
 from ..networks.weights import read_safetensors
@@ -115,7 +115,6 @@ def make_method(
     The names of the `classes` are needed where a recipe goes on from a run, which may have known others.
     """
     cls = method_class(recipe.method["name"])
-    make: Callable[..., Method] = cls
     net = make_network(
         recipe.net["name"], in_channels=image_shape[0], num_classes=problem.num_classes, **without(recipe.net, "name")
     )
@@ -133,12 +132,12 @@ def make_method(
         go_on_from(weights, adapted, knew, classes, where=f"'{start}'")
         if projector is not None and (heads := trained_heads(start, projector)):
             projector.load_state_dict(heads)
-    method = make(adapted, problem, *parts, **without(recipe.method, "name"))
+    method = made(cls, adapted, problem, *parts, **without(recipe.method, "name"))
     if method.needs_pixels and len(image_shape) == 1:
         raise InputError(f"{cls.display_name} {method.needs_pixels}, and these are vectors: choose another method.")
     if recipe.wrapper is not None:
-        wrap: Callable[..., Method] = wrapper_class(recipe.wrapper["name"])
-        method = wrap(method, problem, **without(recipe.wrapper, "name"))
+        wrapper = wrapper_class(recipe.wrapper["name"])
+        method = made(wrapper, method, problem, **without(recipe.wrapper, "name"))
     return method.train()
 
 

@@ -9,6 +9,7 @@ from ..runs import Run
 from .summary import Group, number, seed_of
 
 ONCE, NOW = 0.10, 0.01  # coverage that a run had once, and that it has no more
+EARLIEST = 200  # steps before which no pseudo-label has to be sure
 
 
 def lost_coverage(coverage: Sequence[float]) -> tuple[float, float] | None:
@@ -34,6 +35,11 @@ def _warnings(run: Run, name: str) -> list[str]:
         found.append(
             f"{name} stopped using its unlabeled images: {100 * lost[0]:.0f} % of them had a pseudo-label once, "
             f"{100 * lost[1]:.1f} % at the end. A lower threshold or learning rate may help."
+        )
+    if (number(run.results, "steps") or 0) >= EARLIEST and coverage and max(coverage) == 0:
+        found.append(
+            f"{name} never used a pseudo-label: none was sure enough in the whole run. A lower threshold, more steps "
+            "or more labels may help."
         )
     counted = [row for row in run.metrics if row.get("used_by_class")]
     return found + (find_swallowing(counted[-1], classes, name) if counted else [])

@@ -40,4 +40,11 @@ def readable_run(folder: Path) -> Run:
         lacking = [name for name, found in needed.items() if found is None]
         if lacking:
             raise InputError(f"'{folder}' is incomplete: it has results, but lacks {' and '.join(lacking)}.")
+        assert run.wrong is not None
+        told, found = float(run.results["last"]["error"]), float(run.wrong.mean())
+        if abs(told - found) * len(run.wrong) >= 0.5:  # an image more or less
+            raise InputError(
+                f"results.json and predictions.npz of '{folder}' disagree: a test error of {100 * told:.2f} % and of "
+                f"{100 * found:.2f} %; copy both again."
+            )
     return run

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from ..augment import make_policies
+from ..errors import unknown
 from ..machine.distributed import rank, world_size
-from ..method import Batch, Method, Outcome, Problem
+from ..method import Batch, Method, Outcome, Problem, made
 from ..networks.classifier import Classifier
 from ..networks.mlp import MLP
 from ..parts.projector import ProjectorEnsemble
@@ -67,15 +69,16 @@ class Case:
             arguments = dict(self.arguments)
             if takes_projector:
                 arguments["projector"] = ProjectorEnsemble(net.num_features, 5, **(self.projector or {}))
-            build: Callable[..., Method] = self.method
-            method = build(self.method.adapt(net), PROBLEM, **arguments)
+            method = made(self.method, self.method.adapt(net), PROBLEM, **arguments)
             return method if self.wrap is None else self.wrap(method, PROBLEM)
 
     def batch(self, position: int, step: int | None = None) -> Batch:
         """The batch at a position, a pure function of it. The clock jumps past every warm-up after two batches."""
         step = (position if position < 2 else LATE + position) if step is None else step
         self.require(hasattr(self.method, "views"), "needs `views = Views(labeled=(...), unlabeled=(...))`.")
-        views = self.method.views
+        views, policies = self.method.views, make_policies()
+        for view in (*views.labeled, *views.unlabeled):
+            self.require(view in policies, f"is mistaken in `views`. {unknown('view', view, policies)}")
         shape = VECTOR if self.vectors else IMAGE
         pattern = torch.randn(PROBLEM.num_classes, *shape, generator=torch.Generator().manual_seed(0))
         generator = torch.Generator().manual_seed(1 + position)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ..method import Batch, Method, Outcome
+from ..method import Batch, Method, check_losses
 from ..networks.shared_norm import share_statistics
 from ..training.checkpoint import restore_newest, save_checkpoint
 from ..training.step import make_step
@@ -57,7 +57,7 @@ def check_outcome(case: Case) -> None:
     for step in (0, 1, LATE):
         method = case.build()
         outcome = method(case.batch(0, step))
-        case.require(isinstance(outcome, Outcome) and outcome.losses, "must return an `Outcome` with losses.")
+        check_losses(outcome, type(method).__name__)
         for name, value in named(outcome).items():
             kind = name.split("[")[0].split(".")[0]
             scalar = value.ndim == 0 or kind not in ("losses", "metrics")

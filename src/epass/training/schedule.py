@@ -40,6 +40,12 @@ class Plan:
                 raise InputError(f"plan.{name} must be at least 1, not {getattr(self, name)}.")
         if self.lr <= 0 or self.weight_decay < 0:
             raise InputError("plan.lr must be above 0 and plan.weight_decay not below it.")
+        # Adam divides the rate by what is as small as 1 - momentum, and AdamW multiplies both, in 32 bits.
+        if self.optimizer != "sgd" and self.lr * max(self.weight_decay, 1e6) > 1e38:
+            raise InputError(
+                f"plan.lr={self.lr} and plan.weight_decay={self.weight_decay} are too large for {self.optimizer}: use "
+                "numbers below 1."
+            )
         if not all(0 < share < 1 for share in self.drops or []):
             raise InputError(f"plan.drops are shares of the run between 0 and 1, not {self.drops}.")
         if (self.schedule == "drops") != bool(self.drops):

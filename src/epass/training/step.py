@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..method import Batch, Method, Outcome, PseudoLabels
+from ..method import Batch, Method, Outcome, PseudoLabels, check_losses
 from ..parts.teacher import Average
 from .exchange import averaging, differentiate
 
@@ -52,6 +52,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor], Outcome]:
         outcome: Outcome = self.method(batch)
+        check_losses(outcome, type(self.method).__name__)
         losses = {name: loss.detach() for name, loss in outcome.losses.items()}
         told = Outcome(losses, {**outcome.metrics, **observe(outcome.pseudo, batch.unlabeled_truth)})
         return outcome.loss, outcome.memory, told

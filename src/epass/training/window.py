@@ -15,6 +15,10 @@ from ..method import Outcome
 class NotFiniteError(ArithmeticError):
     """A loss stopped being a number; nothing after the last checkpoint is worth keeping."""
 
+    def __init__(self, problem: str, *, at_once: bool = False) -> None:
+        super().__init__(problem)
+        self.at_once = at_once  # before a weight had moved
+
 
 class Window:
     """Running sums of an outcome's scalars, and of its metrics by class, on the device."""
@@ -56,7 +60,8 @@ class Window:
         assert self.finite is not None
         first, name = min(zip(self.finite.tolist(), self.losses, strict=True), key=lambda pair: pair[0])
         if first < self.count:
-            raise NotFiniteError(f"The loss '{name}' was no longer finite at step {self.start + first}.")
+            at = self.start + first
+            raise NotFiniteError(f"The loss '{name}' was no longer finite at step {at}.", at_once=not at)
         means = (self.total[: len(self.losses)] / self.count).tolist()
         parts = dict(zip((f"loss_{name}" for name in self.losses), means, strict=True))
         values = {"loss": math.fsum(parts.values()), **parts}

@@ -134,8 +134,10 @@ def _positions(path: Path, part: str, entries: list[Any], dataset: Dataset) -> I
 def check_parts(path: Path, positions: Positions, dataset: Dataset, *, tested: bool = True) -> None:
     """What is tested must not be trained on, and what is labeled must have a label; `tested`: there must be a test."""
     labeled, held_out = positions.labeled, positions.test if dataset.test is None else positions.test[:0]
-    if len(np.unique(labeled)) < len(labeled):
-        raise InputError(f"'{path}' has an image twice in \"labeled\": list each one once.")
+    for name in LABELED_PARTS:  # a repeated label would weigh twice, a repeated answer count as two
+        index = getattr(positions, name)
+        if len(np.unique(index)) < len(index):
+            raise InputError(f"'{path}' has an image twice in \"{name}\": list each one once.")
     if not np.isin(dataset.train.labels.numpy()[labeled], positions.classes).all():
         raise InputError(f'\'{path}\' has an image in "labeled" that is of none of its "classes": leave it out.')
     trained = np.concatenate([labeled, positions.unlabeled])

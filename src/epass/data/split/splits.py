@@ -239,9 +239,13 @@ def _known(asked: list[str | int] | None, classes: tuple[str, ...]) -> tuple[int
             raise unknown("class in data.known_classes", entry, classes)
         if isinstance(entry, int) and not 0 <= entry < len(classes):
             raise InputError(f"data.known_classes has class {entry}: use 0 to {len(classes) - 1}, or names.")
-    known = {classes.index(entry) if isinstance(entry, str) else entry for entry in asked}
+    numbers = [classes.index(entry) if isinstance(entry, str) else entry for entry in asked]
+    known = set(numbers)
     if len(known) < 2:
         raise InputError(f"data.known_classes has {len(known)} of the classes, but a classifier needs at least two.")
+    twice = [classes[number] for number in sorted(known) if numbers.count(number) > 1]
+    if twice:
+        raise InputError(f"data.known_classes has '{twice[0]}' more than once: list each class once.")
     return tuple(sorted(known))
 
 
