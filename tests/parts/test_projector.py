@@ -144,6 +144,24 @@ def test_concatenated_cosine_is_the_norm_weighted_average_of_the_heads() -> None
     torch.testing.assert_close(z[0] @ z[1], products)
 
 
+# --- Features of any shape --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", ["after", "before", "both"])
+@pytest.mark.parametrize("combine", ["mean", "sum", "concat"])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("shape", [(), (3, 4), (2, 2, 3)])
+def test_the_last_dimension_is_that_of_the_features(
+    shape: tuple[int, ...], size: int, combine: str, normalize: str
+) -> None:
+    projector = make(size, combine=combine, normalize=normalize)
+    inputs = torch.randn(*shape, IN, generator=torch.Generator().manual_seed(3))
+    embedding = projector(inputs)
+    assert embedding.shape == (*shape, projector.out_dim)
+    torch.testing.assert_close(embedding.reshape(-1, projector.out_dim), projector(inputs.reshape(-1, IN)))
+    torch.testing.assert_close(projector.similarity(inputs), projector.similarity(inputs.reshape(-1, IN)))
+
+
 # --- One head --------------------------------------------------------------------------------------------------------
 
 

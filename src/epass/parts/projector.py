@@ -55,9 +55,9 @@ class ProjectorEnsemble(nn.Module):
         self.heads = nn.ModuleList(projection_head(in_dim, out_dim) for _ in range(size))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(N, in_dim) -> (N, self.out_dim), float32 and of unit length unless normalized only before combining."""
+        """(..., in_dim) -> (..., self.out_dim), float32 and of unit length unless normalized only before combining."""
         embedding = self.combined(features)
-        return embedding if self.normalize == "before" else F.normalize(embedding.float(), dim=1, eps=self.eps)
+        return embedding if self.normalize == "before" else F.normalize(embedding.float(), dim=-1, eps=self.eps)
 
     def combined(self, features: Tensor) -> Tensor:
         """The same before the last normalization, for methods that use it as features and not as a direction."""
@@ -72,9 +72,9 @@ class ProjectorEnsemble(nn.Module):
     def combine_heads(self, outputs: list[Tensor]) -> Tensor:
         """The loop over heads, as the paper writes it."""
         if self.normalize != "after":
-            outputs = [F.normalize(output.float(), dim=1, eps=self.eps) for output in outputs]
+            outputs = [F.normalize(output.float(), dim=-1, eps=self.eps) for output in outputs]
         if self.combine == "concat":
-            return torch.cat(outputs, 1)
+            return torch.cat(outputs, -1)
         total = add_up(outputs)
         return total / len(outputs) if self.combine == "mean" else total
 
@@ -104,6 +104,7 @@ class ProjectorEnsemble(nn.Module):
         # Two products for all heads, and the pairs from the length of the sum: a diagnostic must not cost by the head.
         first = torch.stack([one.weight for one, _ in layers]), torch.stack([one.bias for one, _ in layers])
         second = torch.stack([two.weight for _, two in layers]), torch.stack([two.bias for _, two in layers])
+        features = features.reshape(-1, features.shape[-1])
         hidden = F.linear(features, first[0].flatten(0, 1), first[1].flatten()).relu()
         hidden = hidden.view(len(features), size, -1).transpose(0, 1)  # (size, N, in_dim)
         outputs = torch.baddbmm(second[1][:, None], hidden, second[0].mT)
