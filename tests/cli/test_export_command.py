@@ -335,6 +335,18 @@ def test_what_others_wrote_into_an_onnx_file_is_checked(epass: Epass, exported: 
         assert words in answer.err
 
 
+def test_a_damaged_byte_among_the_facts_of_an_onnx_file_is_one_sentence(
+    epass: Epass, exported: Path, tmp_path: Path
+) -> None:
+    save_digits(tmp_path / "new", 1)
+    data = bytearray((exported / ONNX).read_bytes())
+    data[data.index(b"classes")] = 0xFF  # which is no text
+    (tmp_path / "bad.onnx").write_bytes(data)
+    answer = epass("predict", "bad.onnx", "new")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "Error: 'bad.onnx' is no ONNX file, or is damaged: copy or export it again.\n"
+
+
 def test_onnx_needs_its_extra(epass: Epass, trained: Trained, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epass.app.export.find_spec", lambda name: None if name == "onnxscript" else name)
     answer = epass("export", trained.folder, "--out", "model")
