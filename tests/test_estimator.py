@@ -300,7 +300,8 @@ def test_the_run_of_a_command_can_be_loaded(tmp_path: Path) -> None:
     vectors, _, truth = few_labels()
     np.savez(tmp_path / "rows.npz", vectors=vectors, labels=truth)
     settings = [f"{name}={value}" for name, value in BODY.items()]
-    train(tmp_path / "rows.npz", steps=3, seed=4, out=tmp_path / "run", device="cpu", settings=settings).result()
+    with pytest.warns(UserWarning, match="hardly better than guessing"):
+        train(tmp_path / "rows.npz", steps=3, seed=4, out=tmp_path / "run", device="cpu", settings=settings).result()
     loaded = SemiSupervisedClassifier.load(tmp_path / "run")
     assert loaded.classes_.tolist() == ["0", "1"]
     assert (loaded.method, loaded.random_state) == ("simmatch", 4)

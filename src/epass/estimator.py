@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -21,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from .app.arrays import ask, fit
-from .app.events import Caution, Progress, Result, Work
+from .app.events import Progress, Result, Work, warn_of
 from .app.flags import DEFAULT_METHOD
 from .app.request import Request
 from .errors import InputError
@@ -303,10 +302,9 @@ def _watch(events: Work, verbose: bool | None) -> Result:
     with Bar(*columns, console=console, disable=not shown) as bar:
         task = bar.add_task("", total=None)
         for event in events:
+            warn_of(event, stacklevel=3)
             if isinstance(event, Progress):
                 bar.update(task, description=event.what, completed=event.step, total=event.steps)
-            elif isinstance(event, Caution):
-                warnings.warn(event.sentence, stacklevel=3)
             elif isinstance(event, Result):
                 result = event
     return result
