@@ -296,6 +296,15 @@ def test_a_pickle_holds_the_files_of_the_run(model: SemiSupervisedClassifier) ->
     assert again.transduction_.tolist() == model.transduction_.tolist()
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    vectors, labels, _ = few_labels()
+    settings = {**BODY, "plan.lr": 0.25, "data.include_labeled": True}
+    plain = small(4, projectors=3, random_state=5, settings=settings).fit(vectors, labels)
+    numbers = {name: np.array(value)[()] for name, value in settings.items()}
+    found = small(np.int64(4), projectors=np.int64(3), random_state=np.int64(5), settings=numbers).fit(vectors, labels)
+    np.testing.assert_array_equal(found.predict_proba(vectors), plain.predict_proba(vectors))
+
+
 def test_the_run_of_a_command_can_be_loaded(tmp_path: Path) -> None:
     vectors, _, truth = few_labels()
     np.savez(tmp_path / "rows.npz", vectors=vectors, labels=truth)
