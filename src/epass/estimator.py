@@ -127,7 +127,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 out=home,
             )
             result = _watch(fit(asked, examples, codes, [str(name) for name in names]), self.verbose)
-            self._take(home, names)
+            self._take(home, names, result.values["reading"])
             write_atomically(home / MODEL, self._files[MODEL])
         self.transduction_ = self.classes_[result.values["transduction"]]
         if stored:
@@ -138,7 +138,8 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """(N, C) the probability of every class, calibrated if the model is."""
         check_is_fitted(self)
         net, model = self._network
-        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device)
+        reading = (model.get(OWN) or {}).get("reading", {})
+        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device, reading)
         return Calibration.from_json(model.get("calibration")).probabilities(logits)
 
     def predict(self, X: Any) -> Array:
@@ -178,26 +179,27 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             parameters = own["parameters"]
             check_trusted([*parameters.values(), *(parameters.get("settings") or {}).values()])
             made = cls(**parameters)
-            made._take(run.path, np.array(own["classes"]))
+            made._take(run.path, np.array(own["classes"]), dict(own.get("reading", {})))
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"'{run.path / MODEL}' is damaged, or of a newer version ({problem}).") from None
         return made
 
-    def _take(self, home: Path, names: Array) -> None:
+    def _take(self, home: Path, names: Array, reading: dict[str, Any]) -> None:
         """Keep the model of a run, whose classes are texts unless there are other `names` for them."""
         from .engine.models import load_model
 
-        self._network: tuple[nn.Module, dict[str, Any]] = load_model(home)
-        model = self._network[1]
+        net, model = load_model(home)
         by_text = {str(name): name for name in names.tolist()} or {name: name for name in model["classes"]}
         self.classes_ = np.array([by_text[name] for name in model["classes"]])
         if "numbers" in model:
             self.n_features_in_ = model["numbers"]
         parameters = {**self.get_params(), "random_state": load_run(home).recipe.get("seed", 0)}  # which may be drawn
         parameters.pop("out")  # another run has another folder
-        told = to_json({**model, OWN: {"classes": self.classes_.tolist(), "parameters": parameters}})
+        own = {"classes": self.classes_.tolist(), "parameters": parameters, "reading": reading}
+        told = to_json({**model, OWN: own})
+        self._network: tuple[nn.Module, dict[str, Any]] = net, told
         self._files = {name: (home / name).read_bytes() for name in FILES if (home / name).is_file()}
         self._files[MODEL] = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False).encode()
 
