@@ -72,6 +72,14 @@ def test_a_test_is_on_the_recorded_images_whatever_was_added() -> None:
     assert str(refused.value) == f"{BEGAN} (12 added, 2 missing), and some are needed: put back {tested}."
 
 
+def test_who_asks_for_the_result_alone_is_warned_too() -> None:
+    train("photos", **SAID).result()
+    add_images()
+    with pytest.warns(UserWarning, match=BEGAN) as warned:
+        evaluate("run", device="cpu").result()
+    assert [Path(one.filename).name for one in warned] == ["test_changed_data.py"]  # once, and here
+
+
 def test_a_run_goes_on_with_its_own_images_and_labels_to_the_same_bytes() -> None:
     stop_after(3)
     split = Path("run/split.json").read_bytes()

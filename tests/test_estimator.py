@@ -193,6 +193,50 @@ def test_images_are_levels_or_shares() -> None:
     assert np.allclose(colored.predict_proba(images[:2]), colored.predict_proba(np.stack([images[:2]] * 3, axis=3)))
 
 
+def test_a_float_image_gets_the_same_answer_whatever_comes_with_it(tmp_path: Path) -> None:
+    images, labels = squares()
+    with pytest.warns(UserWarning, match="taken as levels from 0 to 255"):
+        model = small(settings=PIXELS).fit(images.astype(np.float32), labels)
+    model.save(tmp_path / "model")
+    masks = (images > 128).astype(np.float32)  # black and white
+    together = model.predict_proba(np.concatenate([masks, images]))
+    for asked in (model, SemiSupervisedClassifier.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        with pytest.warns(UserWarning, match="read as very dark: the training images are from 0 to 255"):
+            np.testing.assert_array_equal(asked.predict_proba(masks), together[:10])
+        asked.predict_proba(masks[:1] * 0)  # black is black
+        np.testing.assert_array_equal(asked.predict_proba(images), together[10:])  # also as whole numbers
+    with pytest.raises(InputError, match="use 0 to 1 or 0 to 255"):
+        model.predict(masks * 300)
+
+
+def test_a_float_image_brighter_than_those_that_were_learned_from_is_refused(tmp_path: Path) -> None:
+    images, labels = squares()
+    with pytest.warns(UserWarning, match="taken as levels from 0 to 1"):
+        model = small(settings=PIXELS).fit(images / 255, labels)
+    for brightest in (100.0, 255.0):
+        with pytest.raises(InputError, match="but the training images are from 0 to 1: use one range for both"):
+            model.predict(images / 255 * brightest)
+    model.save(tmp_path / "model")
+    facts = json.loads((tmp_path / "model" / "model.json").read_text())
+    del facts["estimator"]["reading"]  # as of a model that was written before it was kept
+    (tmp_path / "model" / "model.json").write_text(json.dumps(facts))
+    older = SemiSupervisedClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(older.predict_proba(images * 1.0), model.predict_proba(images / 255))
+
+
+def test_images_are_squares_to_predict_if_they_are_to_fit() -> None:
+    images, labels = squares()
+    wide = np.zeros((3, 8, 16), np.uint8)
+    with pytest.raises(InputError, match="images of 8 x 16 pixels: make them square, or train with an image size"):
+        small(settings=PIXELS).fit(wide, [0, 1, 0])
+    model = small(settings=PIXELS).fit(images, labels)
+    with pytest.raises(InputError, match="images of 8 x 16 pixels: make them square, or train with an image size"):
+        model.predict(wide)
+    assert model.predict(np.zeros((3, 16, 16), np.uint8)).shape == (3,)
+    scaled = small(settings=PIXELS, image_size=8).fit(images, labels)
+    assert scaled.predict(wide).shape == (3,)
+
+
 def test_images_are_files_in_a_list_or_a_folder(tmp_path: Path) -> None:
     images, labels = squares()
     names = ["dark", "bright"]
@@ -296,11 +340,21 @@ def test_a_pickle_holds_the_files_of_the_run(model: SemiSupervisedClassifier) ->
     assert again.transduction_.tolist() == model.transduction_.tolist()
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    vectors, labels, _ = few_labels()
+    settings = {**BODY, "plan.lr": 0.25, "data.include_labeled": True}
+    plain = small(4, projectors=3, random_state=5, settings=settings).fit(vectors, labels)
+    numbers = {name: np.array(value)[()] for name, value in settings.items()}
+    found = small(np.int64(4), projectors=np.int64(3), random_state=np.int64(5), settings=numbers).fit(vectors, labels)
+    np.testing.assert_array_equal(found.predict_proba(vectors), plain.predict_proba(vectors))
+
+
 def test_the_run_of_a_command_can_be_loaded(tmp_path: Path) -> None:
     vectors, _, truth = few_labels()
     np.savez(tmp_path / "rows.npz", vectors=vectors, labels=truth)
     settings = [f"{name}={value}" for name, value in BODY.items()]
-    train(tmp_path / "rows.npz", steps=3, seed=4, out=tmp_path / "run", device="cpu", settings=settings).result()
+    with pytest.warns(UserWarning, match="hardly better than guessing"):
+        train(tmp_path / "rows.npz", steps=3, seed=4, out=tmp_path / "run", device="cpu", settings=settings).result()
     loaded = SemiSupervisedClassifier.load(tmp_path / "run")
     assert loaded.classes_.tolist() == ["0", "1"]
     assert (loaded.method, loaded.random_state) == ("simmatch", 4)

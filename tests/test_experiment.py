@@ -4,8 +4,10 @@ import json
 import math
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from epass.augment.policies import POLICIES, Strong
 from epass.data import Dataset, from_vectors, open_dataset
+from epass.engine import build as building
 from epass.engine import run as running
 from epass.engine.build import (
     Experiment,
@@ -472,6 +475,23 @@ class Spy(TorchDispatchMode):
         elif name in ("aten::addmm", "aten::mm"):
             self.products.append(args[-1].dtype)
         return function(*args, **(kwargs or {}))
+
+
+def test_threads_that_build_at_the_same_time_get_the_weights_of_one_alone(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, drawing, together = build(TINY, CPU, digits), building.make_method, Barrier(2, timeout=120)
+
+    def make_method(*args: Any, **kwargs: Any) -> Any:
+        """It draws only when both have set their seed."""
+        together.wait()
+        return drawing(*args, **kwargs)
+
+    monkeypatch.setattr(building, "make_method", make_method)
+    with ThreadPoolExecutor(2) as threads:
+        built = list(threads.map(lambda _: build(TINY, CPU, digits), range(2)))
+    for experiment in built:
+        assert difference(experiment.progress.tensors(), alone.progress.tensors()) is None
 
 
 def test_precision_follows_the_device_and_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -825,6 +825,26 @@ def test_a_date_is_refused_like_any_other_wrong_type(text: str) -> None:
 
 def test_numpy_numbers_are_written_as_numbers() -> None:
     assert toml_value(np.float64(0.1)) == "0.1"
+    assert toml_value(np.bool_(True)) == "true"
+
+
+def test_a_recipe_holds_the_numbers_of_numpy_as_those_of_python() -> None:
+    given = {"plan.steps": np.int64(60), "method.threshold": np.float32(0.5), "data.include_labeled": np.bool_(True)}
+    recipe, wanted = (
+        read_recipe("digits-fixmatch").with_settings({**settings, "data.fold": counts, "seed": number})
+        for settings, counts, number in (
+            (given, [np.int8(1)], np.int16(3)),
+            ({name: value.item() for name, value in given.items()}, [1], 3),
+        )
+    )
+    assert recipe == wanted
+    assert [type(value) for value in recipe.flat().values()] == [type(value) for value in wanted.flat().values()]
+    written = Recipe(
+        source="", data={"labels": np.int64(4)}, net={}, method={}, plan={"lr": np.float64(0.5)}, seed=np.int64(2)
+    )
+    assert type(written.data["labels"]) is type(written.seed) is int
+    assert repr(written.plan["lr"]) == "0.5"
+    assert parse_recipe(recipe.to_toml(), "x") == wanted
 
 
 def test_choices_are_listed_once() -> None:

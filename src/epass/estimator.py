@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -21,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from .app.arrays import ask, fit
-from .app.events import Caution, Progress, Result, Work
+from .app.events import Progress, Result, Work, warn_of
 from .app.flags import DEFAULT_METHOD
 from .app.request import Request
 from .errors import InputError
@@ -128,7 +127,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 out=home,
             )
             result = _watch(fit(asked, examples, codes, [str(name) for name in names]), self.verbose)
-            self._take(home, names)
+            self._take(home, names, result.values["reading"])
             write_atomically(home / MODEL, self._files[MODEL])
         self.transduction_ = self.classes_[result.values["transduction"]]
         if stored:
@@ -139,7 +138,8 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """(N, C) the probability of every class, calibrated if the model is."""
         check_is_fitted(self)
         net, model = self._network
-        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device)
+        reading = (model.get(OWN) or {}).get("reading", {})
+        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device, reading)
         return Calibration.from_json(model.get("calibration")).probabilities(logits)
 
     def predict(self, X: Any) -> Array:
@@ -179,26 +179,27 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             parameters = own["parameters"]
             check_trusted([*parameters.values(), *(parameters.get("settings") or {}).values()])
             made = cls(**parameters)
-            made._take(run.path, np.array(own["classes"]))
+            made._take(run.path, np.array(own["classes"]), dict(own.get("reading", {})))
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"'{run.path / MODEL}' is damaged, or of a newer version ({problem}).") from None
         return made
 
-    def _take(self, home: Path, names: Array) -> None:
+    def _take(self, home: Path, names: Array, reading: dict[str, Any]) -> None:
         """Keep the model of a run, whose classes are texts unless there are other `names` for them."""
         from .engine.models import load_model
 
-        self._network: tuple[nn.Module, dict[str, Any]] = load_model(home)
-        model = self._network[1]
+        net, model = load_model(home)
         by_text = {str(name): name for name in names.tolist()} or {name: name for name in model["classes"]}
         self.classes_ = np.array([by_text[name] for name in model["classes"]])
         if "numbers" in model:
             self.n_features_in_ = model["numbers"]
         parameters = {**self.get_params(), "random_state": load_run(home).recipe.get("seed", 0)}  # which may be drawn
         parameters.pop("out")  # another run has another folder
-        told = to_json({**model, OWN: {"classes": self.classes_.tolist(), "parameters": parameters}})
+        own = {"classes": self.classes_.tolist(), "parameters": parameters, "reading": reading}
+        told = to_json({**model, OWN: own})
+        self._network: tuple[nn.Module, dict[str, Any]] = net, told
         self._files = {name: (home / name).read_bytes() for name in FILES if (home / name).is_file()}
         self._files[MODEL] = json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False).encode()
 
@@ -303,10 +304,9 @@ def _watch(events: Work, verbose: bool | None) -> Result:
     with Bar(*columns, console=console, disable=not shown) as bar:
         task = bar.add_task("", total=None)
         for event in events:
+            warn_of(event, stacklevel=3)
             if isinstance(event, Progress):
                 bar.update(task, description=event.what, completed=event.step, total=event.steps)
-            elif isinstance(event, Caution):
-                warnings.warn(event.sentence, stacklevel=3)
             elif isinstance(event, Result):
                 result = event
     return result

@@ -39,6 +39,13 @@ class Recipe:
     features: Table | None = None  # a frozen network whose features stand where images did
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in TABLES:
+            table = getattr(self, name)
+            if isinstance(table, Mapping):
+                object.__setattr__(self, name, {key: plain(value) for key, value in table.items()})
+        object.__setattr__(self, "seed", plain(self.seed))
+
     def flat(self) -> dict[str, Any]:
         """Every setting under its dotted name, `method.threshold` for one."""
         tables = {name: getattr(self, name) or {} for name in TABLES}
@@ -53,6 +60,7 @@ class Recipe:
         except those set here too, so that a shortened run keeps its shape. The averaged weights of a short run
         remember less (`plan.average_momentum`): they would still be the first, random ones otherwise.
         """
+        settings = {name: plain(value) for name, value in settings.items()}
         settings = {**stretched(self.flat(), settings), **settings}
         tables: dict[str, Any] = {name: dict(getattr(self, name) or {}) for name in TABLES}
         changes: dict[str, Any] = {}
@@ -81,6 +89,13 @@ class Recipe:
             if table:
                 lines += ["", f"[{name}]", *(line(key, value, f"{name}.{key}") for key, value in table.items())]
         return "\n".join(lines) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """The numbers of NumPy and its like as Python's own, which is what a file holds."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def stretched(now: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,12 +191,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 def toml_value(value: Any) -> str:
     """One value in TOML; recipes hold numbers, texts, booleans and lists of these."""
+    value = plain(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return repr(int(value))
     if isinstance(value, float):
-        return repr(float(value))  # numpy's numbers, too, are written as plain ones
+        return repr(value)
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'

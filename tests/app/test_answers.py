@@ -41,7 +41,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, two images of which one is damaged, and data with a leak; tests must not change them."""
     home = tmp_path_factory.mktemp("answers")
     (home / "tiny.toml").write_text(tiny_recipe())
-    train(recipe=str(home / "tiny.toml"), out=home / "run", device="cpu").result()
+    with pytest.warns(UserWarning, match="hardly better than guessing"):
+        train(recipe=str(home / "tiny.toml"), out=home / "run", device="cpu").result()
     (home / "images").mkdir()
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(home / "images" / "good.png")
     (home / "images" / "bad.png").write_text("nothing")
@@ -263,6 +264,14 @@ def test_a_result_is_asked_for_once() -> None:
     assert work.result().values["small"]["features"] > 0
     with pytest.raises(RuntimeError, match="networks was iterated over before"):
         work.result()
+
+
+def test_cautions_become_warnings_of_python_and_nothing_else_does() -> None:
+    cautions = Caution("Look here."), Caution("One run failed.", "Error")
+    done = Work(iter([Notice("All is well."), *cautions, Result(title="done")]), "do")
+    with pytest.warns(UserWarning) as warned:  # noqa: PT030  (the whole sentences are compared)
+        assert done.result().title == "done"
+    assert [str(one.message) for one in warned] == ["Look here.", "Error: One run failed."]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,11 @@ from PIL import Image
 from epass.app.export import export
 from epass.augment import normalize
 from epass.data import open_dataset
+from epass.data.read.decode import decode, to_gray
 from epass.engine.export import Deployed, as_program, onnx_bytes, run_eagerly, run_program, scaling_difference
 from epass.engine.models import load_model
 from epass.networks import Classifier, EfficientNetLite
+from epass.report.loading import how_to_load
 from epass.runs.exported import ONNX, PROGRAM
 
 
@@ -139,6 +141,29 @@ def test_the_code_of_the_card_needs_nothing_of_this_package(exported: Path, tmp_
     black = onnxruntime.InferenceSession(exported / ONNX).run(["logits"], {"images": 0 * pixels})[0].argmax()
     code = snippet(home, "torch.export")
     assert python(code, without=("epass", "onnxruntime", "PIL"), folder=home).split() == [f"['{black}']"]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_code_of_the_card_reads_images_as_predict_does(channels: int, tmp_path: Path) -> None:
+    model = {"export": {"formats": ["onnx"], "input": "raw"}, "channels": channels, "height": 8, "width": 8}
+    code = re.search(r"```python\n(.*?)\n\n\nsession", how_to_load(model), re.DOTALL)
+    assert code is not None
+    made: dict[str, Any] = {}
+    exec(code[1].replace("import onnxruntime\n", ""), made)
+    colors = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 12, 4), np.uint8))
+    gray = colors.convert("L")
+    gray.save(tmp_path / "level.png", transparency=gray.getpixel((5, 5)))
+    for mode in ("RGBA", "LA", "P", "L", "RGB", "1"):
+        colors.convert(mode).save(tmp_path / f"{mode}.png")
+    colors.convert("CMYK").save(tmp_path / "CMYK.tif")
+    for path in sorted(tmp_path.iterdir()):
+        wanted = decode(path, 8)[None]
+        wanted = to_gray(wanted) if channels == 1 else wanted
+        assert np.abs(made["read"](path)[None].astype(int) - wanted).max() <= (2 if channels == 1 else 0), path
+    for levels in (np.full((8, 8), 700, np.uint16), np.full((8, 8), 0.5, np.float32)):
+        Image.fromarray(levels).save(tmp_path / "deep.tif")
+        with pytest.raises(ValueError, match=r"deep.tif' has more than 8 bits per channel: use epass predict$"):
+            made["read"](tmp_path / "deep.tif")
 
 
 def test_a_raw_graph_takes_normalized_images(epass: Epass, exported: Path, trained: Trained, tmp_path: Path) -> None:
@@ -333,6 +358,18 @@ def test_what_others_wrote_into_an_onnx_file_is_checked(epass: Epass, exported: 
         answer = epass("predict", "changed.onnx", "new")
         assert (answer.code, answer.err.count("\n")) == (2, 1)
         assert words in answer.err
+
+
+def test_a_damaged_byte_among_the_facts_of_an_onnx_file_is_one_sentence(
+    epass: Epass, exported: Path, tmp_path: Path
+) -> None:
+    save_digits(tmp_path / "new", 1)
+    data = bytearray((exported / ONNX).read_bytes())
+    data[data.index(b"classes")] = 0xFF  # which is no text
+    (tmp_path / "bad.onnx").write_bytes(data)
+    answer = epass("predict", "bad.onnx", "new")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "Error: 'bad.onnx' is no ONNX file, or is damaged: copy or export it again.\n"
 
 
 def test_onnx_needs_its_extra(epass: Epass, trained: Trained, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

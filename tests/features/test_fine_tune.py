@@ -189,7 +189,8 @@ def test_from_photos_to_a_fine_tuned_model(photos: Path) -> None:
         logits = kept["logits"]
     for path in checkpoints(RunFolder("run-fine-tuned").checkpoints)[:1]:
         path.unlink()  # as if it had been killed
-    train(out="run-fine-tuned", resume=True, device="cpu").result()
+    with pytest.warns(UserWarning, match="stopped using its unlabeled images"):
+        train(out="run-fine-tuned", resume=True, device="cpu").result()
     with np.load("run-fine-tuned/predictions.npz") as kept:
         np.testing.assert_array_equal(kept["logits"], logits)
 

@@ -118,7 +118,8 @@ def test_labels_that_a_terminal_gives_while_it_is_open(tmp_path: Path) -> None:
     say(project, 0, 0)
     project.write_labels()
     (tmp_path / "said.csv").write_text("file,label\n1.png,lake\n")
-    label(folder, tmp_path / "said.csv").result()
+    with pytest.warns(UserWarning, match="There is a single label of forest, lake"):
+        label(folder, tmp_path / "said.csv").result()
     say(project, 2, 1)
     project.write_labels()
     assert labels(project) == as_trained(folder) == {"0.png": "forest", "1.png": "lake", "2.png": "lake"}

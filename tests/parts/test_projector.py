@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -142,6 +143,122 @@ def test_concatenated_cosine_is_the_norm_weighted_average_of_the_heads() -> None
     norms = said.square().sum((0, 2)).sqrt()
     products = (said[:, 0] * said[:, 1]).sum() / (norms[0] * norms[1])
     torch.testing.assert_close(z[0] @ z[1], products)
+
+
+# --- Features of any shape --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", ["after", "before", "both"])
+@pytest.mark.parametrize("combine", ["mean", "sum", "concat"])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("shape", [(), (3, 4), (2, 2, 3)])
+def test_the_last_dimension_is_that_of_the_features(
+    shape: tuple[int, ...], size: int, combine: str, normalize: str
+) -> None:
+    projector = make(size, combine=combine, normalize=normalize)
+    inputs = torch.randn(*shape, IN, generator=torch.Generator().manual_seed(3))
+    embedding = projector(inputs)
+    assert embedding.shape == (*shape, projector.out_dim)
+    torch.testing.assert_close(embedding.reshape(-1, projector.out_dim), projector(inputs.reshape(-1, IN)))
+    torch.testing.assert_close(projector.similarity(inputs), projector.similarity(inputs.reshape(-1, IN)))
+
+
+# --- Heads that somebody changed ------------------------------------------------------------------------------------
+
+
+def with_gelu(projector: ProjectorEnsemble) -> None:
+    projector.heads[1][1] = nn.GELU()
+
+
+def with_norm(projector: ProjectorEnsemble) -> None:
+    projector.heads[1].insert(1, nn.BatchNorm1d(IN))
+
+
+def with_wider_head(projector: ProjectorEnsemble) -> None:
+    projector.heads[1] = nn.Sequential(nn.Linear(IN, 9), nn.ReLU(), nn.Linear(9, OUT))
+
+
+def without_bias(projector: ProjectorEnsemble) -> None:
+    projector.heads[1][2] = nn.Linear(IN, OUT, bias=False)
+
+
+def with_one_layer(projector: ProjectorEnsemble) -> None:
+    projector.heads[1] = nn.Linear(IN, OUT)
+
+
+def with_normalized_weights(projector: ProjectorEnsemble) -> None:
+    nn.utils.parametrizations.weight_norm(projector.heads[1][2])
+    projector.heads[1][2].parametrizations.weight.original0.data.mul_(3)
+
+
+class Tripled(nn.Linear):
+    """A layer of another kind, as quantization puts into the place of one."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return 3 * super().forward(rows)
+
+
+def with_a_layer_of_another_kind(projector: ProjectorEnsemble) -> None:
+    projector.heads[1][0] = Tripled(IN, IN)
+
+
+def with_hook(projector: ProjectorEnsemble) -> None:
+    projector.heads[1].register_forward_hook(lambda _, __, output: 3 * output.roll(1, -1))
+
+
+def with_hook_before_a_layer(projector: ProjectorEnsemble) -> None:
+    projector.heads[1][2].register_forward_pre_hook(lambda _, inputs: (inputs[0].roll(1, -1),))
+
+
+CHANGES = [
+    with_gelu,
+    with_norm,
+    with_wider_head,
+    without_bias,
+    with_one_layer,
+    with_normalized_weights,
+    with_a_layer_of_another_kind,
+    with_hook,
+    with_hook_before_a_layer,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_head_says_what_it_computes_now(change: Callable[[ProjectorEnsemble], None]) -> None:
+    projector, inputs = make(3), features()
+    change(projector)
+    said = [head(inputs) for head in projector.heads]
+    wanted = F.normalize(sum(said) / 3, dim=1)
+    torch.testing.assert_close(projector(inputs), wanted)
+    assert not torch.allclose(wanted, make(3)(inputs), atol=1e-2)  # it matters
+    cosines = [F.cosine_similarity(one, other) for one, other in combinations(said, 2)]
+    torch.testing.assert_close(projector.similarity(inputs), torch.stack(cosines).mean())
+
+
+def test_a_hook_that_looks_at_the_gradients_of_a_head_is_called() -> None:
+    projector, seen = make(2), []
+    projector.heads[0].register_full_backward_hook(lambda _, __, gradients: seen.append(gradients))
+    projector(features().requires_grad_()).sum().backward()
+    assert len(seen) == 1
+
+
+def test_the_similarity_counts_no_features_twice() -> None:
+    projector = make(2)
+    with_norm(projector)
+    projector.similarity(features())
+    assert projector.heads[1][1].num_batches_tracked == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [lambda _: None, with_gelu, with_norm])
+def test_heads_compile_whether_they_were_changed_or_not(change: Callable[[ProjectorEnsemble], None]) -> None:
+    projector, inputs = make(3), features()
+    change(projector)
+    compiled = torch.compile(
+        lambda rows: (projector(rows), projector.similarity(rows)), fullgraph=True, backend="aot_eager"
+    )
+    for ours, wanted in zip(compiled(inputs), (projector(inputs), projector.similarity(inputs)), strict=True):
+        torch.testing.assert_close(ours, wanted)
 
 
 # --- One head --------------------------------------------------------------------------------------------------------

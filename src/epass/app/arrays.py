@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -48,7 +48,7 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
         classes: The names of the classes.
 
     The result says which class each example has, by its number among the classes of the model: the label that was
-    given, or else the answer of the model.
+    given, or else the answer of the model. What it says about `reading` is for `ask`.
     """
     from ..data import open_dataset
     from ..engine.build import build, check_recipe, reading_settings, split_for
@@ -86,7 +86,9 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     numbers = {number: position for position, number in enumerate(split.positions.classes)}
     known = [numbers.get(label) for label in dataset.train.labels.tolist()]
     transduction = [answer if label is None else label for answer, label in zip(said, known, strict=True)]
-    yield Result(values={"run": str(home.path), "transduction": transduction, "files": list(dataset.train_names)})
+    reading = {} if request.data is not None else how_read(recipe, examples)
+    files = list(dataset.train_names)
+    yield Result(values={"run": str(home.path), "transduction": transduction, "files": files, "reading": reading})
 
 
 def recipe_for(request: Request, examples: NDArray[Any]) -> Recipe:
@@ -120,6 +122,16 @@ def make_dataset(recipe: Recipe, examples: NDArray[Any], labels: Sequence[int], 
     return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size)
 
 
+def how_read(recipe: Recipe, examples: NDArray[Any]) -> dict[str, Any]:
+    """What images in memory were taken for, so that a model is asked about others as about these."""
+    from ..data.read.conversion import gray_level
+
+    if paths_in(examples) is not None or examples.ndim == 2:
+        return {}
+    brightest = round(255 * gray_level(examples, "X")) if examples.dtype.kind == "f" else None
+    return {"brightest": brightest, "square": recipe.data.get("image_size") is None}
+
+
 def paths_in(examples: Any) -> list[Path] | None:
     """The files that examples are, if they are."""
     from ..data.read.conversion import as_paths
@@ -134,10 +146,12 @@ def uses_unlabeled(recipe: Recipe) -> bool:
     return bool(method_class(recipe.method["name"]).views.unlabeled)
 
 
-def ask(net: nn.Module, model: dict[str, Any], examples: Any, device: str) -> NDArray[np.float32]:
+def ask(
+    net: nn.Module, model: dict[str, Any], examples: Any, device: str, reading: Mapping[str, Any]
+) -> NDArray[np.float32]:
     """What a network says about examples as `fit` takes them, or those of a folder or file, in their order: (N, C).
 
-    `model` is what a run writes down about its network.
+    `model` is what a run writes down about its network, and `reading` what `fit` says, if it was that which trained it.
     """
     import torch
 
@@ -148,14 +162,16 @@ def ask(net: nn.Module, model: dict[str, Any], examples: Any, device: str) -> ND
     place, scale = choose_device(device), Normalization(tuple(model["mean"]), tuple(model["std"]))
     parts: list[Tensor] = [torch.empty(0, len(model["classes"]))]
     places: list[int] = []
-    for positions, chunk in chunks_of(examples, model):
+    for positions, chunk in chunks_of(examples, model, reading):
         parts.append(predict(net.to(place), chunk, scale, place))
         places += positions
     answers: NDArray[np.float32] = torch.cat(parts)[torch.tensor(places, dtype=torch.int64).argsort()].numpy()
     return answers
 
 
-def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int], ImageSource]]:
+def chunks_of(
+    examples: Any, model: dict[str, Any], reading: Mapping[str, Any]
+) -> Iterator[tuple[list[int], ImageSource]]:
     """The examples as a model takes them, some at a time, with their positions."""
     import torch
 
@@ -178,7 +194,10 @@ def chunks_of(examples: Any, model: dict[str, Any]) -> Iterator[tuple[list[int],
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
             yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:
-        level = 1.0 if examples.dtype.kind in "iu" else None  # whole numbers are gray levels, however dark all are
-        small, _ = as_pixels(examples, "X", len(examples), model["height"], level)
+        level = next((number / 255 for number in (1, 255) if reading.get("brightest") == number), None)
+        if examples.dtype.kind in "iu":
+            level = 1.0  # whole numbers are gray levels, however dark all are
+        side = None if reading.get("square") else model["height"]
+        small, _ = as_pixels(examples, "X", len(examples), side, level, sure=level is not None)
         pixels = resize(small, model["height"])
         yield list(range(len(pixels))), Images(with_channels(pixels, model["channels"]), torch.full((len(pixels),), -1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -112,13 +113,20 @@ class Work:
         return f"<{self._name}: not done yet, call .result() or iterate over its events>"
 
     def result(self) -> Result:
-        """Do everything, and return what came out."""
+        """Do everything, and return what came out; a caution becomes a warning of Python."""
         event: Event | None = None
-        for event in self._events:  # noqa: B007  (the last one counts)
-            pass
+        for event in self._events:
+            warn_of(event, stacklevel=2)
         if not isinstance(event, Result):
             raise RuntimeError(f"{self._name} was iterated over before: its result was the last event.")
         return event
+
+
+def warn_of(event: Event, stacklevel: int) -> None:
+    """Where nobody looks at events, a caution is a warning of Python, at the line that is so many calls up."""
+    if isinstance(event, Caution):
+        kind = "" if event.kind == "Warning" else f"{event.kind}: "
+        warnings.warn(kind + event.sentence, stacklevel=stacklevel + 1)
 
 
 def work(function: Callable[P, Iterator[Event]]) -> Callable[P, Work]:

@@ -37,9 +37,9 @@ class OnnxAnswerer:
         options.log_severity_level = 4  # what it has to say is raised
         try:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
+            stored = self.session.get_modelmeta().custom_metadata_map
         except Exception:  # it has its own kinds, which say little
             raise InputError(f"'{path}' is no ONNX file, or is damaged: copy or export it again.") from None
-        stored = self.session.get_modelmeta().custom_metadata_map
         if FACTS not in stored:
             raise InputError(f"'{path}' does not say which classes it knows: give a file that 'epass export' wrote.")
         self.model = read_facts(stored[FACTS].encode(), path)

@@ -13,8 +13,13 @@ from PIL import Image, ImageOps
 
 
 def read(path, size={height}):
-    image = Image.open(path)
-    image = ImageOps.exif_transpose(image).convert("{mode}")
+    image = ImageOps.exif_transpose(Image.open(path))
+    if image.mode[0] in "IF":
+        raise ValueError(f"'{{path}}' has more than 8 bits per channel: use epass predict")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("RGB"){to_gray}
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     square = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
@@ -64,7 +69,7 @@ def how_to_load(model: Mapping[str, Any]) -> str:
     raw = model["export"]["input"] == "normalized"
     size = ", of any size," if model["export"]["input"] == "any size" else ""
     taken = f"uint8 (N, {', '.join(map(str, shape))}), from 0 to 255" if not vectors else f"float32 (N, {shape[0]})"
-    words = {**model, "given": given, "mode": "L" if model.get("channels") == 1 else "RGB"}
+    words = {**model, "given": given, "to_gray": '.convert("L")' if model.get("channels") == 1 else ""}
     words |= {"shape": ", ".join(map(str, [1, *shape])), "kind": "float32" if vectors else "uint8", "what": taken}
     blocks = []
     if "onnx" in formats:

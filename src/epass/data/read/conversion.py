@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ def as_paths(values: Array) -> list[Path] | None:
     return [Path(name).expanduser() for name in names] if all(isinstance(name, str | Path) for name in names) else None
 
 
-def as_pixels(images: Array, what: str, count: int, image_size: int | None, like: float | None) -> tuple[Tensor, float]:
+def as_pixels(
+    images: Array, what: str, count: int, image_size: int | None, like: float | None, *, sure: bool = False
+) -> tuple[Tensor, float]:
     """(N, C, H, W) uint8, square, and what one gray level was; `like` is that of other images of the same data set.
 
-    Images smaller than `image_size` are not enlarged.
+    Images smaller than `image_size` are not enlarged. Who is `sure` has other images from `like` alone.
     """
     if images.dtype.kind == "O":
         kind = type(images.flat[0]).__name__ if images.size else "Python"
@@ -61,7 +64,7 @@ def as_pixels(images: Array, what: str, count: int, image_size: int | None, like
         raise InputError(f"{what} holds {len(images)} images for {count} labels: give every image one label.")
     if not images.size:
         raise InputError(f"{what} is empty: give at least one image.")
-    level = _level(images, what, like)
+    level = gray_level(images, what, like, sure=sure)
     pixels = torch.empty(images.shape, dtype=torch.uint8)  # a copy: the caller's array may change or be read-only
     for start in range(0, count, _CHUNK):
         chunk = images[start : start + _CHUNK]
@@ -74,12 +77,15 @@ def as_pixels(images: Array, what: str, count: int, image_size: int | None, like
         return resize(pixels, image_size) if smaller else squared(pixels).contiguous(), level
     if height != width:
         side = min(height, width)
-        raise InputError(f"{what} holds images of {height} x {width} pixels: choose an image size such as {side}.")
+        raise InputError(
+            f"{what} holds images of {height} x {width} pixels: make them square, or train with an image size such as "
+            f"{side}."
+        )
     return pixels, level
 
 
-def _level(images: Array, what: str, like: float | None) -> float:
-    """By how much two neighboring gray levels differ."""
+def gray_level(images: Array, what: str, like: float | None = None, *, sure: bool = False) -> float:
+    """By how much two neighboring gray levels differ: a guess, unless `like` is known to be that of these images."""
     if images.dtype == np.uint8:
         return 1.0
     if images.dtype.kind not in "iuf":
@@ -89,7 +95,11 @@ def _level(images: Array, what: str, like: float | None) -> float:
     if not (low >= -_ROUNDING and high <= 255 + _ROUNDING):  # NaN, too, is in no range
         raise InputError(f"{found}: use 0 to 1 or 0 to 255, before any normalization.")
     unit = images.dtype.kind == "f" and high <= 1 + _ROUNDING
-    if not unit and high < _HALF and like != 1.0:
+    if sure and like == 1.0:
+        if unit and high > 0:
+            warnings.warn(f"{found}, read as very dark: the training images are from 0 to 255.", stacklevel=2)
+        return like
+    if not unit and high < _HALF and like is None:
         raise InputError(
             f"{found}, which can be read in two ways, as very dark images from 0 to 255 or as a smaller range: convert "
             "them to uint8, or divide them by the largest value possible, so that they are from 0 to 1."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # no others: for EPS, Pillow would start a program
-DECODER = 2  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
+DECODER = 3  # to be raised when the same file gives other pixels than before: cached pixels are then decoded again
 ADVICE = ": replace or remove it"  # the end of what is said about an image that cannot be read
 _BAND = 2**20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # the number of this entry in EXIF data
@@ -234,6 +234,8 @@ def _to_rgb(image: Image) -> Image:
 
     if image.mode == "F":
         raise ValueError("floating-point pixels, where 8 bits per channel are needed")
+    if image.mode == "I" and image.format == "TIFF":  # of other formats it is 16 bits, or was scaled to them
+        raise ValueError("32-bit or signed pixels of no known range, where 8 or 16 bits per channel are needed")
     if image.mode == "RGB" and not image.has_transparency_data:
         return image
     rows = max(1, _BAND // image.width)
