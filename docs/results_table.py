@@ -48,6 +48,7 @@ PHOTOS = {
     "scenes-12.csv": "scenes, 12 labels",
     "scenes-30.csv": "scenes, 30 labels",
     "pneumonia-20.csv": "X-rays, 20 labels",
+    "cifar10-features.csv": "CIFAR-10, 40 labels",
 }
 ON_THE_FRONT_PAGE = ("CoMatch + EPASS (3)", "SimMatch + EPASS (3)", "SimMatch", "labels only", "logistic regression")
 # what two runs share that differ in projectors and seed alone; our kernels change no more than the rounding
