@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -21,6 +22,7 @@ import epass.estimator
 from epass import InputError, SemiSupervisedClassifier, load_run, predict, read_recipe, train
 from epass.app.arrays import recipe_for
 from epass.app.request import Request, starting_recipe
+from epass.machine.device import choose_device
 
 SMALL = {"plan.labeled_batch": 16, "plan.unlabeled_ratio": 2}
 BODY = {**SMALL, "net.hidden": 16}
@@ -347,6 +349,62 @@ def test_numbers_of_numpy_are_numbers() -> None:
     numbers = {name: np.array(value)[()] for name, value in settings.items()}
     found = small(np.int64(4), projectors=np.int64(3), random_state=np.int64(5), settings=numbers).fit(vectors, labels)
     np.testing.assert_array_equal(found.predict_proba(vectors), plain.predict_proba(vectors))
+
+
+def test_a_generator_of_either_kind_is_drawn_from() -> None:
+    vectors, labels, _ = few_labels()
+    generator = np.random.default_rng(0)
+    first, other, again = (
+        small(random_state=drawn).fit(vectors, labels).predict_proba(vectors)
+        for drawn in (generator, generator, np.random.default_rng(0))
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    state = np.random.RandomState(0)
+    assert small(random_state=state).fit(vectors, labels).predict(vectors).shape == (24,)
+
+
+def test_a_device_of_torch_is_a_device(tmp_path: Path) -> None:
+    vectors, labels, _ = few_labels()
+    model = SemiSupervisedClassifier(steps=3, device=torch.device("cpu"), settings=BODY).fit(vectors, labels)
+    model.save(tmp_path / "model")
+    loaded = SemiSupervisedClassifier.load(tmp_path / "model")
+    assert loaded.device == "cpu"
+    assert np.array_equal(loaded.predict(vectors), model.predict(vectors))
+    assert choose_device(torch.device("cpu")) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("side", [1, 2, 3])
+def test_images_of_too_few_pixels_are_one_sentence(side: int) -> None:
+    with pytest.raises(InputError, match=f"images of 4 pixels or more, and these have {side} x {side}: set"):
+        small(settings=PIXELS).fit(np.zeros((4, side, side), np.uint8), [0, 1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"features": "efficientnet-lite0"}, "features"),
+        ({"image_size": 8}, "image_size"),
+        ({"settings": {"data.image_size": 8}}, "image_size"),
+    ],
+)
+def test_what_is_for_images_is_refused_for_vectors(arguments: dict[str, Any], name: str) -> None:
+    vectors, labels, _ = few_labels()
+    with pytest.raises(InputError, match=f"^X holds vectors, and {name} is for images: leave it out\\.$"):
+        small(**arguments).fit(vectors, labels)
+
+
+def test_what_a_model_cannot_be_asked_about_is_one_sentence(model: SemiSupervisedClassifier, tmp_path: Path) -> None:
+    images, labels = squares()
+    of_images = small(settings=PIXELS).fit(images, labels)
+    with pytest.raises(InputError, match=r"^X has shape \(10, 64\): use \(N, H, W\).* with 1 or 3 channels\.$"):
+        of_images.predict(images.reshape(10, 64))
+    with pytest.raises(InputError, match=r"^X has shape \(10, 8, 8\), and the model takes vectors: use \(N, 5\)\.$"):
+        model.predict(images)
+    with pytest.raises(
+        InputError, match=r"gone.png' cannot be read \(there is no such file\): mend it or leave it out"
+    ):
+        of_images.predict([tmp_path / "gone.png"])
 
 
 def test_the_run_of_a_command_can_be_loaded(tmp_path: Path) -> None:

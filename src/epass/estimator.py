@@ -110,6 +110,8 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         elif y is not None:
             raise InputError(f"'{X}' says itself what is labeled: leave out y.")
         seed = self.random_state
+        if isinstance(seed, np.random.Generator):
+            seed = seed.integers(MOST_SEEDS)
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(MOST_SEEDS, dtype=np.int64)
         with _folder(self.out) as home:
@@ -123,7 +125,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 image_size=self.image_size,
                 settings=[f"{name}={toml_value(value)}" for name, value in (self.settings or {}).items()],
                 seed=int(seed),
-                device=self.device,
+                device=str(self.device),
                 out=home,
             )
             result = _watch(fit(asked, examples, codes, [str(name) for name in names]), self.verbose)
@@ -139,7 +141,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self)
         net, model = self._network
         reading = (model.get(OWN) or {}).get("reading", {})
-        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device, reading)
+        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), str(self.device), reading)
         return Calibration.from_json(model.get("calibration")).probabilities(logits)
 
     def predict(self, X: Any) -> Array:
@@ -196,6 +198,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if "numbers" in model:
             self.n_features_in_ = model["numbers"]
         parameters = {**self.get_params(), "random_state": load_run(home).recipe.get("seed", 0)}  # which may be drawn
+        parameters["device"] = str(parameters["device"])
         parameters.pop("out")  # another run has another folder
         own = {"classes": self.classes_.tolist(), "parameters": parameters, "reading": reading}
         told = to_json({**model, OWN: own})

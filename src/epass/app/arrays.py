@@ -118,6 +118,9 @@ def make_dataset(recipe: Recipe, examples: NDArray[Any], labels: Sequence[int], 
 
     name, size = recipe.data["name"], recipe.data.get("image_size")
     if paths_in(examples) is None and examples.ndim == 2:
+        for setting, found in (("features", recipe.features), ("image_size", size)):
+            if found is not None:
+                raise InputError(f"X holds vectors, and {setting} is for images: leave it out.")
         return from_vectors(examples, [*labels], name=name, classes=classes)
     return from_arrays(examples, [*labels], name=name, classes=classes, image_size=size)
 
@@ -177,6 +180,7 @@ def chunks_of(
 
     from ..data import FoundImages, Images, Vectors, find_images, find_vectors, with_channels
     from ..data.read.conversion import as_pixels
+    from ..data.read.decode import ADVICE
     from ..data.read.listing import from_disk
     from ..data.read.resize import resize
     from ..data.read.vector_files import as_views
@@ -184,6 +188,8 @@ def chunks_of(
     stored = isinstance(examples, str | PathLike)
     paths = None if stored else paths_in(examples)
     if "numbers" in model:
+        if not stored and examples.ndim != 2 and examples.shape[-1] != model["numbers"]:
+            raise InputError(f"X has shape {examples.shape}, and the model takes vectors: use (N, {model['numbers']}).")
         vectors = find_vectors(examples).vectors if stored else as_views(examples, "X")[:, 0]
         check_width(str(examples) if stored else "X", vectors.shape[1], model)
         yield list(range(len(vectors))), Vectors(torch.from_numpy(vectors)[:, None], torch.full((len(vectors),), -1))
@@ -191,6 +197,7 @@ def chunks_of(
         found = FoundImages([*map(str, paths)], [*paths], from_disk, []) if paths is not None else find_images(examples)
         for chunk in found.chunks(model["height"], model["channels"]):
             for position, reason in chunk.unreadable.items():
+                reason = reason.removesuffix(ADVICE)
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
             yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:

@@ -148,7 +148,7 @@ def line_to_go_on(request: Request, home: RunFolder) -> str:
     if request.fine_tune and request.command:  # another run follows this one
         return request.command if request.resume else f"{request.command} --resume"
     command = ["epass", "pretrain" if request.pretrain else "train", "--resume", "--out", str(home.path)]
-    command += [] if request.device == "auto" else ["--device", request.device]
+    command += [] if request.device == "auto" else ["--device", str(request.device)]
     command += [] if request.guard is None else ["--guard" if request.guard else "--no-guard"]
     command += trust_flags()
     devices = devices_asked()

@@ -14,8 +14,9 @@ from ..errors import InputError, unknown
 QUEUES, ALL_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"  # CUDA uses 8 unless the environment says otherwise
 
 
-def choose_device(name: str = "auto") -> torch.device:
+def choose_device(name: str | torch.device = "auto") -> torch.device:
     """A device by name; "auto" takes CUDA if it is there, else the CPU. Apple's GPU has to be asked for."""
+    name = str(name)
     if name.partition(":")[0] in ("auto", "cuda"):
         ask_for_queues()
     if name == "auto":

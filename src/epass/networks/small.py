@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
+
+_SMALLEST = 4
 _WORKING_SIZE = 16  # pixels; beyond it, deeper layers would cost time and see too little of the image
 
 
@@ -37,6 +40,14 @@ class Small(nn.Module):
         maps = first(_pooled(self.stem, self.pool, images))
         maps = cast(Tensor, last(_pooled(second, pool, maps)))
         return maps.mean((2, 3))
+
+    def check_images(self, height: int, width: int) -> None:
+        """Refuse images of which two poolings leave nothing."""
+        if min(height, width) < _SMALLEST:
+            raise InputError(
+                f"This network takes images of {_SMALLEST} pixels or more, and these have {height} x {width}: set "
+                "data.image_size to 8."
+            )
 
     def divide(self) -> tuple[nn.Module, nn.Module]:
         """What several heads share, and what each has of its own: the last convolution."""

@@ -58,7 +58,7 @@ def as_pixels(
     elif images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InputError(
             f"{what} has shape {images.shape}: use (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
-            + (f", or call it {what.replace('images', 'vectors')}." if images.ndim == 2 else ".")
+            + (f", or call it {what.replace('images', 'vectors')}." if images.ndim == 2 and "images" in what else ".")
         )
     if len(images) != count:
         raise InputError(f"{what} holds {len(images)} images for {count} labels: give every image one label.")

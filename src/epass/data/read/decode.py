@@ -168,7 +168,7 @@ def _loaded(source: Path | Packed, side: int) -> Iterator[tuple[Image, tuple[int
 
     try:
         if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
-            raise ValueError("no plain file")
+            raise ValueError("no plain file" if source.exists() else "there is no such file")
         with source.open("rb") as stream, Image.open(stream, formats=FORMATS) as file:
             whole = file.size
             needed = prepare(file, stream, side)
