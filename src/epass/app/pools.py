@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import extensions
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder
+from .doubts import doubts_about
 from .embed import PHOTOS
 from .events import Event
 from .features import watched
@@ -68,6 +69,7 @@ def pool_of_data(
     dataset = open_dataset(
         str(locate(data)), image_size=size, skip_unreadable=skip, progress=reading, labels_needed=False
     )
+    yield from doubts_about(dataset)
     made_of = "numbers" if isinstance(dataset.train, Vectors) else "pixels"
     if are_photos:
         assert photos.features is not None
@@ -112,6 +114,7 @@ def pool_of_run(
     loaded, model = load_model(home.path)
     recipe = read_recipe(str(home.path / "recipe.toml"))
     dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+    yield from doubts_about(dataset)
     if recipe.features is not None:
         dataset = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
     if record := split_record(home):

@@ -31,6 +31,7 @@ from .budget import (
     too_few,
 )
 from .continued import carried_over, introduce
+from .doubts import doubts_about
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
 from .guard import guard_facts, guarded
@@ -212,6 +213,7 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         if recipe.features is None:  # else those whose features are kept have a say in it
             sentences += filter(None, [decide(dataset.train, place)])
         yield from map(Notice, sentences)
+        yield from doubts_about(dataset)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
         if began is None and request.earlier is not None:
             split = yield from carried_over(recipe, Path(request.earlier), dataset)

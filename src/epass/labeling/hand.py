@@ -125,8 +125,9 @@ def _marks_in_tasks(path: Path) -> dict[str, str]:
 def _read_folders(path: Path, places: Mapping[str, int]) -> list[Answer]:
     """The images in an archive of class folders, which may have one folder around all of them."""
     from ..data.read.archives import list_archived
+    from ..data.read.folder import Problems
 
-    members = [str(member.path) for member in list_archived(path, []) if not isinstance(member, Path)]
+    members = [str(member.path) for member in list_archived(path, Problems()) if not isinstance(member, Path)]
     with zipfile.ZipFile(path) as archive:
         ours = archive.comment == _OURS
     paths = [[unquote(part) if ours else part for part in member.split("/")] for member in members]

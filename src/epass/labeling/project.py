@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.read.folder import list_layout, walk
+from ..data.read.folder import Problems, list_layout, walk
+from ..data.read.kinds import only_others, passed_over
 from ..data.read.listing import nothing_at
 from ..errors import InputError, shortened
 from ..files import as_text
@@ -329,16 +330,22 @@ def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str]
         raise InputError(f"'{folder}' is not a folder: give the folder that the photos lie in.")
     try:
         listing = list_layout(folder, as_text(folder.resolve().name), folder, labels_needed=False)
-        found = bool(listing.train)
+        found, others = bool(listing.train), listing.passed_over
     except InputError:
-        if found := any(walk(folder, folder, [])):
+        problems = Problems()
+        if any(walk(folder, folder, problems)):
             raise
+        found, others = False, problems.passed
+    if not found and others:
+        raise only_others(f"'{folder}'", others)
     if not found:
         raise InputError(f"'{folder}' holds no photos: give a folder with .jpg, .png or other image files.")
     if listing.problems:
         name, reason = listing.problems[0]
         more = f" (and {len(listing.problems) - 1:,} more like it)" if len(listing.problems) > 1 else ""
         notice(f"'{shortened(name)}' {reason}{more}.")
+    if others:
+        notice(passed_over(others))
     for part, use in listing.parts.items():
         if use.startswith(("test", "validation")):
             notice(f"The images in '{part}' are kept for tests and not shown here.")
