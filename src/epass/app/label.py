@@ -11,6 +11,7 @@ from typing import Annotated
 
 from ..errors import InputError, nearest, shortened
 from ..files import write_atomically
+from .doubts import doubtful_classes
 from .events import Caution, Event, Notice, Result, Section, work
 from .flags import Flag, Images
 from .label_files import Answer, Book, open_book, read_answers
@@ -110,9 +111,10 @@ def refuse_changes(changed: Sequence[Answer], book: Book, labels: Path) -> None:
 
 def doubts(new: Sequence[str], before: Counter[str], counts: Counter[str], book: Book) -> Iterator[str]:
     """What somebody may not have meant."""
-    for name in new:
-        if near := nearest(name, before):
-            yield f"'{name}' is a new class, and there was '{near}' already: correct the labels if they are the same."
+    near = {name: other for name in new if (other := nearest(name, before))}
+    for name, other in near.items():
+        yield f"'{name}' is a new class, and there was '{other}' already: correct the labels if they are the same."
+    yield from doubtful_classes({name: count for name, count in sorted(counts.items()) if name not in near})
     single = [name for name, count in sorted(counts.items()) if count == 1]
     if single and len(counts) > 1 and not book.tested:
         yield (
