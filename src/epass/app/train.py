@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, RunError
 from ..extensions import trust_flags
+from ..files import check_folder
 from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
@@ -193,6 +194,8 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
     if home.exists():
         with home.hold():  # says which process is in it; the run takes the folder for good
             pass
+    else:
+        check_folder(home.path)
 
 
 def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None) -> Generator[Event, None, Experiment]:
