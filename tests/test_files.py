@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from epass.files import write_atomically
+from epass.errors import InputError
+from epass.files import check_folder, check_writable, write_atomically
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -109,3 +111,27 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     for _ in range(5):
         write_atomically(tmp_path / "file", b"new")
     assert len(list(descriptors.iterdir())) == before
+
+
+@pytest.mark.parametrize("check", [check_writable, check_folder])
+def test_what_can_be_written_is_tried_and_leaves_nothing(tmp_path: Path, check: Callable[[Path], None]) -> None:
+    check(tmp_path / "new")
+    (tmp_path / "old").write_text("kept")
+    check_writable(tmp_path / "old")
+    check_folder(tmp_path)
+    check_folder(tmp_path / "a" / "b")
+    assert contents(tmp_path) == {"old": b"kept"}
+    with pytest.raises(
+        InputError, match=r"^'/proc/none' cannot be written .*: choose a place that you can write to\.$"
+    ):
+        check(Path("/proc/none"))
+
+
+def test_below_a_file_there_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name, place in (("file/run", "file"), ("file/a/b", "file"), ("file", "file"), ("link", "link")):
+        with pytest.raises(InputError, match=f"{name}' cannot be a folder, since '{tmp_path / place}' is none: choose"):
+            check_folder(tmp_path / name)
+    with pytest.raises(InputError, match="name a file in a folder that exists"):
+        check_writable(tmp_path / "file" / "x.csv")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 from .errors import InputError
@@ -59,6 +60,26 @@ def check_writable(path: Path) -> None:
     """Refuse what cannot become a file, before anything is computed for it."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise InputError(f"'{path}' cannot be written: name a file in a folder that exists.")
+    _try(path, path.absolute().parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what cannot become a folder with files in it, before anything is computed for it."""
+    place = next(parent for parent in (path.absolute() / "_").parents if os.path.lexists(parent))
+    if not place.is_dir():
+        raise InputError(f"'{path}' cannot be a folder, since '{place}' is none: choose another place.")
+    _try(path, place)
+
+
+def _try(path: Path, folder: Path) -> None:
+    """Write into the folder of `path`: neither its permissions nor its owner tell whether that works."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise InputError(
+            f"'{path}' cannot be written ({problem.strerror}): choose a place that you can write to."
+        ) from None
 
 
 @contextmanager

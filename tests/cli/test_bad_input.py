@@ -82,6 +82,27 @@ def test_a_mistake_is_one_sentence(epass: Epass, tmp_path: Path, arguments: tupl
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "no/such/data", "--recipe", "tiny.toml"),
+        ("pretrain", "no/such/data"),
+        ("compare", "no/such/data", "--recipe", "tiny.toml"),
+        ("demo",),
+        ("reproduce", "parameters"),
+        ("reproduce", "usb", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
+    epass: Epass, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert_refused(epass(*command, "--out", "file/run"), "'file/run' cannot be a folder", "choose another place")
+    assert_refused(epass(*command, "--out", "/proc/none"), "'/proc/none' cannot be written", "choose a place that")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_folder_with_a_run_is_refused_before_anything_is_read(epass: Epass, trained: Trained) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in trained.folder.rglob("*"))
 
@@ -125,7 +146,8 @@ def test_evaluate_names_the_classes_that_differ(epass: Epass, trained: Trained, 
     assert_refused(epass("evaluate", trained.folder, "--data", "three.npz"), "lacks 3, 4, 5, 6, 7, 8, 9")
 
 
-def test_a_place_that_cannot_be_written_is_no_traceback(epass: Epass) -> None:
+def test_a_place_that_cannot_be_written_any_more_is_no_traceback(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epass.app.train.check_folder", lambda path: None)
     answer = epass(*TINY, "--out", "tiny.toml/run")
 
     assert answer.code == 1

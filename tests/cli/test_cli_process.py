@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import Epass
+from calling import Epass, Trained
 
 COMMAND = [sys.executable, "-c", "from epass.cli import main; main()"]
 LIGHT = """
@@ -133,3 +133,26 @@ if platform.libc_ver()[0] == "glibc":
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() in ("True", "")
+
+
+def closed(which: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command that was started without some of its streams."""
+    line = f"{shlex.join([*COMMAND, *map(str, arguments)])} {which}"
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+
+
+def test_nobody_needs_to_read_what_is_said(tmp_path: Path) -> None:
+    done = closed("<&- >&-", "report", tmp_path / "none")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = closed("<&- >&-", "recipes")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = closed("2>&-", "report", tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_paths_need_an_input_that_is_open(trained: Trained) -> None:
+    done = closed("<&-", "predict", trained.folder, "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: Standard input is closed: pipe the paths in, or name a folder of images in place of '-'.\n"
+    )

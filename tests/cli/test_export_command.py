@@ -291,6 +291,7 @@ def test_a_run_whose_data_are_gone_is_checked_with_others(epass: Epass, trained:
     [
         (("export", "RUN", "--out", "there"), "'there' is there already: choose another folder with --out."),
         (("export", "RUN", "--out", "none/model"), "name one in a folder that exists"),
+        (("export", "RUN", "--out", "/proc/model"), "'/proc/model' cannot be written"),
         (("export", "RUN", "--formats", "onx"), "did you mean 'onnx'?"),
         (("export", "RUN", "--formats", ","), "choose some of safetensors, torch, onnx"),
         (("export", "RUN", "--raw", "--any-size"), "leave out --any-size"),

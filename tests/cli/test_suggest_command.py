@@ -59,6 +59,7 @@ def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> No
     answer = epass("suggest", photos, "--n", "6")
     assert (answer.code, answer.err) == (0, "")
     assert "6 of 40 images without a label: each in the middle of a group" in answer.out
+    assert "more, in the files below" not in answer.out
     assert answer.out.endswith("Next: epass label photos suggested.csv\n")
     first = rows()
     assert list(first[0]) == COLUMNS
@@ -92,8 +93,10 @@ def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> No
 
     fill_in("suggested-2.csv")  # what was labeled since is not suggested again, although the run has not seen it
     assert epass("label", photos, "suggested-2.csv").code == 0
-    assert epass("suggest", "run", "--n", "50", "--out", "third.csv").code == 0
+    answer = epass("suggest", "run", "--n", "50", "--out", "third.csv")
+    assert answer.code == 0
     left = {row["file"] for row in rows("third.csv") if row["why"] == "uncertain"}
+    assert f"\n... and {len(left) - 10} more, in the files below.\n" in answer.out
     assert left.isdisjoint(row["file"] for row in [*first, *again])
     assert len(left) == 40 - len({row["file"] for row in [*first, *again]})
 
@@ -253,6 +256,39 @@ def test_labels_are_not_lost_by_mistake(epass: Epass, photos: Path) -> None:
     assert table.read_text() == "path,label,who\n0.png,top,me\n1.png,top,me\n2.png,lefd,\n"
     assert table.with_name("labels.csv.bak").read_bytes() == before
     assert "single label of lefd" in answer.err
+
+
+def test_labels_may_name_an_image_by_any_way_that_leads_to_it(epass: Epass, photos: Path) -> None:
+    ways = ["0.png", str((photos / "1.png").absolute()), "photos/2.png", "more\\31.png", "./photos/../photos/3.png"]
+    ways += [str((photos / "more").absolute() / ".." / "more" / "33.png"), "photos\\more\\35.png"]
+    Path("new.csv").write_text("file,label\n" + "".join(f"{way},left\n" for way in ways))
+    answer = epass("label", photos, "new.csv")
+    assert answer.code == 0, answer.err
+    given = {row["path"] for row in rows(photos / "labels.csv")}
+    assert given == {"0.png", "1.png", "2.png", "3.png", "more/31.png", "more/33.png", "more/35.png"}
+
+    def said(way: str, label: str = "left") -> Any:
+        Path("new.csv").write_text(f"file,label\n0.png,left\n{way},{label}\n")
+        return epass("label", photos, "new.csv")
+
+    refused(said("photos/0.png", "top"), "'0.png' is 'left' in row 2", "'top' in row 3: keep one")
+    refused(
+        said("/elsewhere/more/32.png"), "'/elsewhere/more/32.png' in row 3", ": 'more/32.png' is there: write it so."
+    )
+    refused(said("other\\4.png"), ": '4.png' is there: write it so.")
+    Path("99.png").write_bytes((photos / "0.png").read_bytes())
+    for outside in ("../99.png", str(Path("99.png").absolute()), "99.png", "photos/../99.png"):
+        refused(said(outside), "is nothing that 'photos' has to train on: give the data")
+
+
+def test_a_table_that_windows_wrote_is_labeled(epass: Epass, photos: Path) -> None:
+    lines = [f"more\\{number}.png,{CLASSES[number % 2] if number < 36 else ''}" for number in range(31, 40)]
+    (photos / "list.csv").write_text("\n".join(["path,label", *lines]))
+    assert epass("suggest", photos / "list.csv").code == 0
+    fill_in()
+    answer = epass("label", photos / "list.csv", "suggested.csv")
+    assert answer.code == 0, answer.err
+    assert all(row["label"] for row in rows(photos / "list.csv"))
 
 
 def test_what_cannot_be_suggested_or_labeled_is_refused(epass: Epass, photos: Path) -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from epass.data import Images, open_dataset
 from epass.data.read.decode import decode
-from epass.data.read.folder import _list_scored, list_folder
+from epass.data.read.folder import Problems, _list_scored, list_folder
 
 
 def write(path: Path, color: object = (200, 100, 50), size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
@@ -309,6 +309,6 @@ def test_classes_are_not_searched_for_in_a_list(parts: Path) -> None:
         def __contains__(self, _: object) -> bool:
             raise AssertionError("one search for each class")
 
-    files, labels = _list_scored(parts / "test", parts, "test", Unsearchable(["ant", "crow", "wren"]), [])
+    files, labels = _list_scored(parts / "test", parts, "test", Unsearchable(["ant", "crow", "wren"]), Problems())
     assert [file.parent.name for file in files] == ["crow", "wren"]
     assert labels == [1, 2]

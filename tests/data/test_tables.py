@@ -99,6 +99,9 @@ def test_validation_images_are_kept_apart_or_are_the_test(home: Path, name: str)
         ("path,label\n3.png,x\n,y\n", ("Row 3", "has no path")),
         ("path,label\n3.png,x\na,y\n", ("a' in row 3", "no such file")),
         ("path,label\n3.png,x\n../secret.png,y\n", ("../secret.png' in row 3", "outside of")),
+        ("path,label\n3.png,x\n..\\secret.png,y\n", ("..\\secret.png' in row 3", "outside of")),
+        ("path,label\n3.png,x\na\\none.png,y\n", ("a\\none.png' in row 3", "no such file")),
+        ("path,label\n3.png,x\na\\1.png,y\na/1.png,y\n", ("Rows 3 and 4", "both name")),
         ("path,label\n3.png,x\n/etc/hosts,y\n", ("'/etc/hosts'", "outside of")),
         ("path,label\n3.png,x\nlink.png,y\n", ("link.png' in row 3", "outside of")),
         ("path,label\n3.png,x\n" + "n" * 300 + ".png,y\n", ("row 3", "no")),
@@ -114,6 +117,14 @@ def test_mistakes_in_a_table(refused, home: Path, text: str, parts: tuple[str, .
     (home / "link.png").symlink_to(home.parent / "secret.png")
     with refused(*parts):
         open_dataset(write(home, text))
+
+
+def test_paths_may_be_written_as_windows_does(home: Path) -> None:
+    made = open_dataset(write(home, "path,label\n3.png,x\n4.png,y\na\\1.png,y\n.\\a\\2.png,y\n"))
+    assert made.train_names == ("3.png", "4.png", "a/1.png", "a/2.png")
+    (home / "a\\1.png").write_bytes((home / "3.png").read_bytes())  # elsewhere, that is a name like any other
+    made = open_dataset(write(home, "path,label\n3.png,x\na\\1.png,y\na/1.png,y\n"))
+    assert len(made.train) == 3
 
 
 def test_all_rows_without_a_file_are_reported_or_left_out(refused, home: Path) -> None:

@@ -226,3 +226,11 @@ def test_an_unknown_kind_is_refused(project: Project) -> None:
         project.hand_out("jso")  # type: ignore[arg-type]
     for kind in ("csv", "json"):
         assert b"".join(project.hand_out(kind)[1]).strip() in (b"file,label,mark", b"[]")  # type: ignore[arg-type]
+
+
+def test_an_image_may_be_named_by_any_way_that_leads_to_it(tmp_path: Path) -> None:
+    project = opened(make(tmp_path / "photos"))
+    ways = [str(tmp_path / "photos" / "0.png"), "photos/1.png", "photos\\2.png"]
+    table = "path,label\n" + "".join(f"{way},lake\n" for way in ways)
+    assert project.take_in("ways.csv", table.encode(), force=False).ids == [0, 1, 2]
+    project.close()

@@ -417,3 +417,31 @@ def test_many_threads_answer_at_once_and_every_answer_has_its_number(project: Pr
 def test_nobody_changes_labels_behind_the_journals_back(project: Project) -> None:
     with pytest.raises(ValueError, match="read-only"):
         project.labels[0] = 1
+
+
+def test_classes_that_may_be_one_are_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    project = opened(make(tmp_path / "photos"), said.append)
+    assert said == []
+    project.add_class("Lake ", "tab")
+    words = "'lake' and 'Lake' are 2 classes that differ only in capital letters, blanks or the like"
+    assert said == [f"{words}: make them one if they are the same."]
+    say(project, 0, 1)
+    project.add_class("sea", "tab")
+    assert len(said) == 1
+    project.rename_class(3, "FOREST", "tab")
+    assert "(and 1 more like this)" in said[1]
+    project.close()
+    again = Project(tmp_path / "photos", said.append)
+    assert len(said) == 3  # whoever opens the folder may be somebody else
+    again.close()
+
+
+def test_class_folders_and_tables_may_bring_classes_that_are_alike(tmp_path: Path) -> None:
+    said: list[str] = []
+    project = Project(make(tmp_path / "photos", "sea/1.png", "sea/3.png", "Sea/2.png"), said.append)
+    assert len(said) == 1
+    assert "'Sea' and 'sea'" in said[0]
+    project.take_in("more.csv", b"path,label\nsea/3.png,SEA\n", force=True)
+    assert "'Sea', 'sea' and 'SEA' are 3 classes" in said[1]
+    project.close()

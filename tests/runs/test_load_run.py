@@ -82,6 +82,20 @@ def test_what_is_no_run_is_said_so(tmp_path):
         load_run(tmp_path)
 
 
+def test_a_run_beside_it_may_be_meant(folder, monkeypatch):
+    monkeypatch.chdir(folder.path.parent)
+    for other in ("frist-but-no-run", folder.path.name[::-1]):
+        Path(other).mkdir()
+    near = f"{folder.path.name}x"
+    for typed in (near, str(Path("..", folder.path.parent.name, near)), str(folder.path.parent / near)):
+        meant = Path(typed).with_name(folder.path.name)
+        with pytest.raises(InputError, match=f"^There is no run at '{typed}': did you mean '{meant}'[?]$"):
+            load_run(typed)
+    for far in ("frist-but-no-ru", "nowhere/at/all"):
+        with pytest.raises(InputError, match=f"^There is no run at '{far}'[.]$"):
+            load_run(far)
+
+
 @pytest.mark.parametrize("name", ["environment.json", "results.json", "model.json", "predictions.npz", "recipe.toml"])
 @pytest.mark.parametrize("content", [b'{"a": ', b"\xff\xfe\x00", b"PK\x03\x04torn"])
 def test_a_damaged_file_is_named(folder, name, content):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -43,6 +43,7 @@ class Asked(NamedTuple):
     chunks: Callable[[Sequence[int], DeviceDecoder | None], Iterable[Chunk]]  # those with these numbers, ascending
     are_files: bool = False  # which a device may decode
     device: DeviceDecoder | None = None  # that does
+    passed_over: Mapping[str, int] = {}  # image files of kinds that are not read, by ending
 
     @property
     def num_chunks(self) -> int:
@@ -66,6 +67,7 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any]) -> Ask
             ROWS,
             lambda numbers, device: images.chunks(size, channels, ROWS, {*numbers}, device),
             images.are_files,
+            passed_over=images.passed_over,
         )
     found = find_vectors(path, label_column=settings.get("label_column"))
     check_width(path, found.vectors.shape[1], model)

@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..recipe import Recipe, read_recipe
 from ..runs import RunFolder
 from .answering import check_width
+from .doubts import doubts_about
 from .events import Caution, Event, Plan, Result, work
 from .features import embedded
 from .pixels import fitted
@@ -67,6 +68,7 @@ def fit(request: Request, examples: Any, labels: Sequence[int] = (), classes: Se
     check_recipe(recipe)
     if request.data is not None:
         dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=request.reading)
+        yield from doubts_about(dataset)
         dataset = replace(dataset, test=None, test_names=())
     else:
         dataset = make_dataset(recipe, examples, labels, classes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import InputError, shortened
 from ..extensions import trust_typed
 from ..files import check_writable
+from .doubts import doubts_about
 from .events import Event, Notice, Result, Section, work
 from .flags import Flag, Images, Reading
 
@@ -52,6 +53,7 @@ def check(
         name, reason = skipped[0]
         others = f" (and {len(skipped) - 1:,} more files cannot be used)" if len(skipped) > 1 else ""
         raise InputError(f"'{shortened(name)}' {reason}{others}. Without it: {problem}") from None
+    yield from doubts_about(survey.dataset)
     if page is not None:
         write_check(page, findings, survey.dataset)
     yield Section(verdict(findings))

@@ -16,6 +16,7 @@ from ..runs import RESULTS, SPLIT, WEIGHTS, Run, RunFolder
 from .budget import budget_facts, enough_steps, limited, misjudged, parse_budget, steps_in, steps_planned, too_few
 from .choose import cost_of, elect, election_of
 from .contenders import Contender, parse_contenders, recipes_for
+from .doubts import doubts_about
 from .events import Caution, Event, Intention, Notice, Result, Section, Table, with_arguments_of
 from .features import embedded
 from .flags import RECIPE, WHAT, WHERE, Flag
@@ -103,6 +104,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
     check_data([folder for folder in jobs if folder not in damaged], dataset)
     check_splits(jobs, dataset, asked.allow_leak)
+    yield from doubts_about(dataset)
     dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
         device, first_seed = choose_device(places[0]), list(jobs.values())[: len(contenders)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import RunError
+from ..files import check_folder
 from ..machine.cpu import count_cores
 from ..machine.signals import stopped_with
 from ..recipe import Recipe, read_recipe
@@ -51,6 +52,7 @@ def demo(
         for method, projectors in CONTENDERS
         for seed in range(seeds)
     }
+    check_folder(Path(out))
     digits = open_dataset("digits")
     for folder, recipe in jobs.items():
         check_recipe(recipe)

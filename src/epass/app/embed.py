@@ -11,6 +11,7 @@ from ..extensions import located, trust_typed
 from ..machine.launch import all_or_none, is_first_process, join_processes
 from ..machine.signals import stopped_with
 from ..recipe import read_recipe, toml_value
+from .doubts import doubts_about
 from .events import Event, Result, work
 from .features import watched
 from .flags import Decoder, Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, Stream, go_on
@@ -66,6 +67,7 @@ def embed(
     with stopped_with("nothing is kept: EPASS_CACHE is off." if folder is None else "the same command goes on."):
         with all_or_none():
             dataset = open_dataset(recipe.data["name"], **reading_settings(recipe), progress=reading)
+        yield from doubts_about(dataset)
         vectors = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
     if not is_first_process():
         yield Result()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import extensions
 from ..errors import InputError, RunError, one_of
-from ..files import write_atomically
+from ..files import check_folder, write_atomically
 from .events import Event, Notice, Result, work
 from .flags import Flag, Images, Reading, Run, Trust
 from .words import counted, file_size
@@ -137,6 +137,7 @@ def check_target(target: Path) -> None:
         raise InputError(f"'{target}' is there already: choose another folder with --out.")
     if not target.absolute().parent.is_dir():
         raise InputError(f"'{target}' cannot be made: name one in a folder that exists.")
+    check_folder(target)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from typing import Annotated
 
 from ..errors import InputError, nearest, shortened
 from ..files import write_atomically
+from .doubts import doubtful_classes
 from .events import Caution, Event, Notice, Result, Section, work
 from .flags import Flag, Images
-from .label_files import Answer, Book, open_book, read_answers
+from .label_files import FILE, Answer, Book, called, open_book, read_answers
 from .words import some
 
 LISTED_CLASSES = 30
@@ -35,7 +36,10 @@ def label(
     """
     data, labels = fspath(data), Path(labels)
     book = open_book(data)
-    said = agreed(read_answers(labels, book.key), labels)
+    answers = read_answers(labels, book.key)
+    if book.key == FILE:
+        answers = [one._replace(name=called(one.name, book.table.parent, book.labels)) for one in answers]
+    said = agreed(answers, labels)
     refuse_strangers(said, book, data, labels)
     changes = {name: answer.label for name, answer in said.items() if book.labels[name] != answer.label}
     if not force:
@@ -91,10 +95,22 @@ def refuse_strangers(said: dict[str, Answer], book: Book, data: str, labels: Pat
     """Refuse labels of what is not there."""
     if strange := [answer for name, answer in said.items() if name not in book.labels]:
         more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
-        raise InputError(
-            f"'{shortened(strange[0].name)}' in {strange[0].where} of '{labels}'{more} is nothing that '{data}' has to "
-            "train on: give the data that the labels are of."
+        name = strange[0].name
+        same = [known for known in book.labels if _last(known) == _last(name)] if book.key == FILE else []
+        hint = (
+            f"'{shortened(same[0])}' is there: write it so"
+            if len(same) == 1
+            else "give the data that the labels are of"
         )
+        raise InputError(
+            f"'{shortened(name)}' in {strange[0].where} of '{labels}'{more} is nothing that '{data}' has to train on: "
+            f"{hint}."
+        )
+
+
+def _last(name: str) -> str:
+    """The name of a file without the way to it."""
+    return name.replace("\\", "/").rpartition("/")[2]
 
 
 def refuse_changes(changed: Sequence[Answer], book: Book, labels: Path) -> None:
@@ -110,9 +126,10 @@ def refuse_changes(changed: Sequence[Answer], book: Book, labels: Path) -> None:
 
 def doubts(new: Sequence[str], before: Counter[str], counts: Counter[str], book: Book) -> Iterator[str]:
     """What somebody may not have meant."""
-    for name in new:
-        if near := nearest(name, before):
-            yield f"'{name}' is a new class, and there was '{near}' already: correct the labels if they are the same."
+    near = {name: other for name in new if (other := nearest(name, before))}
+    for name, other in near.items():
+        yield f"'{name}' is a new class, and there was '{other}' already: correct the labels if they are the same."
+    yield from doubtful_classes({name: count for name, count in sorted(counts.items()) if name not in near})
     single = [name for name, count in sorted(counts.items()) if count == 1]
     if single and len(counts) > 1 and not book.tested:
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
@@ -94,8 +94,27 @@ def open_book(data: str) -> Book:
     return _book(path, FILE, sheet, [_inside(home, row[at].strip()) for row in sheet.rows])
 
 
+def called(name: str, home: Path, known: Container[str]) -> str:
+    """What an image in the folder `home` is called among those `known`, if somebody wrote another way to it.
+
+    Ways are compared as texts: nothing on the disk is followed.
+    """
+    for way in (name, name.replace("\\", "/")):
+        shown = normpath(way)
+        inside = [shown, shown.removeprefix(f"{home.resolve().name}/")]
+        whole = Path(normpath(Path(shown).absolute()))
+        folders = (Path(normpath(home.absolute())), home.resolve())
+        inside += [whole.relative_to(folder).as_posix() for folder in folders if whole.is_relative_to(folder)]
+        for one in inside:
+            if one in known:
+                return one
+    return name
+
+
 def _inside(home: Path, value: str) -> str:
     """The path of a file from the folder of its table on, as data sets call it."""
+    if "\\" in value and not (home / value).is_file():
+        value = value.replace("\\", "/")
     path = Path(value)
     return normpath(path.relative_to(home).as_posix() if path.is_relative_to(home) else value)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..files import check_folder
 from ..recipe import Recipe
 from ..runs import RunFolder, load_run
 from .events import Caution, Event, Notice, Progress
@@ -25,6 +26,7 @@ def check_folders(out: Path, jobs: Mapping[Path, Recipe]) -> None:
 
     if out.exists() and not out.is_dir():
         raise InputError(f"'{out}' is a file; the runs need a folder: choose another one with --out.")
+    check_folder(out)
     for folder, recipe in jobs.items():
         if RunFolder(folder).exists():
             load_run(folder)  # says which file is damaged

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import extensions
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder
+from .doubts import doubts_about
 from .embed import PHOTOS
 from .events import Event
 from .features import watched
@@ -70,6 +71,7 @@ def pool_of_data(
         str(locate(data)), image_size=size, skip_unreadable=skip, progress=reading, labels_needed=False
     )
     yield from left_out(dataset)
+    yield from doubts_about(dataset)
     made_of = "numbers" if isinstance(dataset.train, Vectors) else "pixels"
     if are_photos:
         assert photos.features is not None
@@ -115,6 +117,7 @@ def pool_of_run(
     loaded, model = load_model(home.path)
     recipe, dataset = own_images(home.path, reading, skip)
     yield from left_out(dataset) if skip else ()
+    yield from doubts_about(dataset)
     if recipe.features is not None:
         dataset = yield from watched(embed_dataset(dataset, recipe.features, place), stop)
     if record := split_record(home):

@@ -16,6 +16,7 @@ from ..machine.launch import all_or_none, is_first_process, is_one_of_several, j
 from ..untrusted import parse_json
 from .answering import Sheet, answer_all, ask_about, check_decoder, find_what
 from .answers import Answer, Judge, as_csv, as_object, check_probabilities, write_probabilities
+from .doubts import not_read
 from .events import Event, Line, Notice, Result, Section, Table, work
 from .flags import Decoder, Device, Flag, Images, Model, Stop, Trust, decoder_names, go_on
 from .parts import Parts, describe_job, digest_model
@@ -98,6 +99,7 @@ def predict(
         if written is not None:
             check_probabilities(written, classes, asked.column)
         job = describe_job(digest, answerer.way, asked.names, asked.files)
+    yield from not_read(asked.passed_over)
     sheet = Sheet(judge, asked.names, keep=written is not None)
     parts = Parts(out, job, len(classes), needed=is_one_of_several())
     decoded_by = yield from answer_all(answerer, decoder, asked, sheet, parts, stop)

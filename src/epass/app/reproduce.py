@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import InputError, one_of
 from ..extensions import trust_typed
+from ..files import check_folder
 from ..machine.signals import stopped_with
 from ..recipe import parse_setting
 from .cells import Job, by_column, note_outcome, plan_jobs, sheet_of
@@ -135,6 +136,7 @@ def refuse_file(out: Path) -> None:
     """Tables need a folder."""
     if out.exists() and not out.is_dir():
         raise InputError(f"'{out}' is a file; the tables need a folder: choose another one with --out.")
+    check_folder(out)
 
 
 def train_jobs(

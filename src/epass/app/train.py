@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, RunError
 from ..extensions import trust_flags
+from ..files import check_folder
 from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
@@ -31,6 +32,7 @@ from .budget import (
     too_few,
 )
 from .continued import carried_over, introduce
+from .doubts import doubts_about
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
 from .guard import guard_facts, guarded
@@ -195,6 +197,8 @@ def check_request(recipe: Recipe, home: RunFolder, request: Request) -> None:
     if home.exists():
         with home.hold():  # says which process is in it; the run takes the folder for good
             pass
+    else:
+        check_folder(home.path)
 
 
 def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None) -> Generator[Event, None, Experiment]:
@@ -215,6 +219,7 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         if recipe.features is None:  # else those whose features are kept have a say in it
             sentences += filter(None, [decide(dataset.train, place)])
         yield from map(Notice, sentences)
+        yield from doubts_about(dataset)
         dataset = yield from embedded(recipe, dataset, place, request.stop)
         if began is None and request.earlier is not None:
             split = yield from carried_over(recipe, Path(request.earlier), dataset)

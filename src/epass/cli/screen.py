@@ -21,7 +21,7 @@ def screen() -> Console:
     """Standard output. Not a terminal: no escape codes, whatever the environment asks for, and room for long lines."""
     if not is_first_process():
         return Console(quiet=True, force_terminal=False)
-    terminal = sys.stdout.isatty()
+    terminal = sys.stdout is not None and sys.stdout.isatty()  # None: whoever started this has closed it
     return Console(force_terminal=terminal, highlight=False, width=None if terminal else 1000)
 
 
@@ -34,7 +34,8 @@ def complain(sentence: str, kind: str = "Error") -> None:
     """One plain line on standard error."""
     line = printable(" ".join(sentence.splitlines()))
     shown = line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]} ..."
-    print(f"{kind}: {shown}", file=sys.stderr)
+    if sys.stderr is not None:  # else it would be printed among what is asked for
+        print(f"{kind}: {shown}", file=sys.stderr)
 
 
 def show_facts(console: Console, title: str, facts: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from ..app.events import Caution, Event, Line, Notice, Plan, Progress, Result, Section, Table, Work
+from ..errors import InputError
 from ..machine.launch import is_first_process
 from ..machine.signals import exit_code, stop_signals
 from .progress import Watch, downloading, reading
@@ -33,6 +34,8 @@ def typed_lines() -> Iterator[str]:
     """Standard input, line by line; bytes that are no text stay what they are, since they may name a file."""
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
+    if sys.stdin is None:
+        raise InputError("Standard input is closed: pipe the paths in, or name a folder of images in place of '-'.")
     yield from sys.stdin
 
 

@@ -42,6 +42,7 @@ class Dataset:
     parts: Mapping[str, str] = field(default_factory=dict)  # what each folder was taken for, where some are parts
     unused: tuple[str, ...] = ()  # what lies beside them and is not used
     skipped: tuple[tuple[str, str], ...] = ()  # files that were left out, and why they cannot be read
+    passed_over: Mapping[str, int] = field(default_factory=dict)  # image files of kinds that are not read, by ending
 
 
 Scale = Dataset | Normalization

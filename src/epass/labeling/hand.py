@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 from ..app.label import agreed
-from ..app.label_files import FILE, Answer, path_at, read_answers, read_sheet
+from ..app.label_files import FILE, Answer, called, path_at, read_answers, read_sheet
 from ..app.suggested import choice, csv_bytes, served_at
 from ..errors import InputError, one_of, shortened
 from ..untrusted import parse_json, printable, spreadsheet_path, spreadsheet_text
@@ -55,7 +55,7 @@ def read_labels(places: Mapping[str, int], home: Path, name: str, content: bytes
         file.flush()
         path = Path(file.name)
         try:
-            handed = _read(path, places)
+            handed = _read(path, home.parent, places)
             for image in (*handed.labels, *handed.marks):
                 if image not in places:
                     where = f" in {handed.labels[image].where}" if image in handed.labels else ""
@@ -90,10 +90,10 @@ def resolve(board: Board, handed: Handed, force: bool) -> dict[str, str | int]:
     return said
 
 
-def _read(path: Path, places: Mapping[str, int]) -> Handed:
+def _read(path: Path, folder: Path, places: Mapping[str, int]) -> Handed:
     if path.suffix == ".zip":
         return Handed(agreed(_read_folders(path, places), path), {})
-    answers = read_answers(path, FILE)
+    answers = [one._replace(name=called(one.name, folder, places)) for one in read_answers(path, FILE)]
     marks = _marks_in_tasks(path) if path.suffix == ".json" else _marks_in_table(path)
     if path.suffix != ".json":  # as a spreadsheet needs what would be a formula
         answers = [_without_apostrophe(answer) for answer in answers]
@@ -125,8 +125,9 @@ def _marks_in_tasks(path: Path) -> dict[str, str]:
 def _read_folders(path: Path, places: Mapping[str, int]) -> list[Answer]:
     """The images in an archive of class folders, which may have one folder around all of them."""
     from ..data.read.archives import list_archived
+    from ..data.read.folder import Problems
 
-    members = [str(member.path) for member in list_archived(path, []) if not isinstance(member, Path)]
+    members = [str(member.path) for member in list_archived(path, Problems()) if not isinstance(member, Path)]
     with zipfile.ZipFile(path) as archive:
         ours = archive.comment == _OURS
     paths = [[unquote(part) if ours else part for part in member.split("/")] for member in members]

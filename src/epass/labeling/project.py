@@ -14,15 +14,14 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.read.folder import list_layout, walk
-from ..data.read.listing import nothing_at
+from ..app.doubts import alike
 from ..errors import InputError, shortened
-from ..files import as_text
 from ..runs.lock import locked
 from ..untrusted import printable
 from .board import Board
 from .hand import UPLOADED, Said, read_labels, resolve, write_labels
 from .journal import LONG, Journal
+from .photos import list_photos
 from .steps import Change, ClassFacts, Conflict, Step
 from .table import LabelTable
 
@@ -53,7 +52,7 @@ class Project:
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         """Open a folder, with what was said about it before; `notice` is told what people should know."""
         self.folder, self.home, self._notice = folder, folder / HOME, notice
-        names, classes, self._odd = _list_photos(folder, notice)
+        names, classes, self._odd = list_photos(folder, notice)
         self._root = folder.resolve()
         self._board = Board(names, classes)
         self._lock, self._due, self._closing = RLock(), Event(), Event()
@@ -63,6 +62,7 @@ class Project:
         self._remembered = 0  # changes of images in it
         self._closed = False
         self._complaint = ""
+        self._doubted = ""  # the last sentence about classes
         self._warned = False  # of what labels.csv cannot say
         self.n = 0
         _make_home(self.home)
@@ -75,6 +75,7 @@ class Project:
             self._replay()
             self._table = LabelTable(folder, self.home)
             self._settle()
+            self._doubt()
         except BaseException:
             self._held.close()
             raise
@@ -208,9 +209,17 @@ class Project:
                 raise InputError("The studio is closing: start it again, and go on.")
             step = plan()
             changed = self._commit(step) if step else Changed(self.n, [], "Nothing changed", False)
+        if changed.classes:
+            self._doubt()
         for listener in self._listeners if step else ():
             listener(changed)
         return changed
+
+    def _doubt(self) -> None:
+        """Say of classes that may be one that they may be, once."""
+        before, self._doubted = self._doubted, alike(known.name for known in self._board.classes.values())
+        if self._doubted not in ("", before):
+            self._notice(self._doubted)
 
     def _commit(self, step: Step) -> Changed:
         n = self.n + 1
@@ -319,36 +328,6 @@ class Project:
         self._journal.write_snapshot(state)  # people go on answering meanwhile
         with self._lock:
             self._journal.shorten(covered)
-
-
-def _list_photos(folder: Path, notice: Callable[[str], None]) -> tuple[list[str], list[str], dict[int, Path]]:
-    """The names of the photos, the class folder of each, and the paths of those whose names are no text."""
-    if not folder.exists():
-        raise nothing_at(folder)
-    if not folder.is_dir():
-        raise InputError(f"'{folder}' is not a folder: give the folder that the photos lie in.")
-    try:
-        listing = list_layout(folder, as_text(folder.resolve().name), folder, labels_needed=False)
-        found = bool(listing.train)
-    except InputError:
-        if found := any(walk(folder, folder, [])):
-            raise
-    if not found:
-        raise InputError(f"'{folder}' holds no photos: give a folder with .jpg, .png or other image files.")
-    if listing.problems:
-        name, reason = listing.problems[0]
-        more = f" (and {len(listing.problems) - 1:,} more like it)" if len(listing.problems) > 1 else ""
-        notice(f"'{shortened(name)}' {reason}{more}.")
-    for part, use in listing.parts.items():
-        if use.startswith(("test", "validation")):
-            notice(f"The images in '{part}' are kept for tests and not shown here.")
-    names = [as_text(str(file).removeprefix(f"{folder}/")) for file in listing.train]
-    odd = {
-        id: file
-        for id, (name, file) in enumerate(zip(names, listing.train, strict=True))
-        if isinstance(file, Path) and "\\" in name and folder / name != file
-    }
-    return names, [listing.classes[label] if label >= 0 else "" for label in listing.labels], odd
 
 
 def _make_home(home: Path) -> None:

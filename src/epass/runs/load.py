@@ -5,13 +5,15 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InputError
+from ..errors import MOST_COMPARED, InputError, nearest
 from ..untrusted import LARGEST_JSON, LARGEST_RECIPE, check_growth, parse_json, parse_toml, read_limited
 from .contents import check_environment, check_model, check_recipe, check_results
 from .exported import check_format
@@ -74,7 +76,7 @@ def load_run(path: str | Path) -> Run:
     """Read a run folder, finished or not."""
     folder = RunFolder(path)
     if not folder.path.exists():
-        raise InputError(f"There is no run at '{folder.path}'.")
+        raise _no_run(folder.path)
     if not folder.exists():
         raise InputError(f"'{folder.path}' is not a run folder: it lacks {RECIPE} or {ENVIRONMENT}.")
     recipe, found = _read_recipe(folder.path / RECIPE), _read_json(folder.path / ENVIRONMENT, check_environment)
@@ -94,6 +96,18 @@ def load_run(path: str | Path) -> Run:
         predictions=predictions,
         validation=validation,
     )
+
+
+def _no_run(path: Path) -> InputError:
+    """The error for a folder that is not there, with the run beside it that may be meant."""
+    runs: list[str] = []
+    with suppress(OSError):
+        runs = [
+            entry.name for entry in islice(path.absolute().parent.iterdir(), MOST_COMPARED) if RunFolder(entry).exists()
+        ]
+    near = nearest(path.name, sorted(runs))
+    hint = f": did you mean '{path.with_name(near)}'?" if near else "."
+    return InputError(f"There is no run at '{path}'{hint}")
 
 
 def _of_labels_only(recipe: dict[str, Any], results: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

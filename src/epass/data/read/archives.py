@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple, cast
 from ...errors import InputError, shortened
 from ...files import as_text
 from .decode import Packed
-from .folder import DEEPEST, LABELED, Problem, list_layout, walk
+from .folder import DEEPEST, LABELED, Problems, list_layout, walk
 from .listing import Listing, Member, Parts, Place
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -84,7 +84,7 @@ def list_archive(path: Path) -> Listing:
     return replace(listing, read=read_members)
 
 
-def list_archived(path: Path, problems: list[Problem]) -> list[Place]:
+def list_archived(path: Path, problems: Problems) -> list[Place]:
     """Every image in an archive, wherever it lies in there; what cannot be used is put into `problems`."""
     root = _tree(path)
     return list(walk(root, root, problems))

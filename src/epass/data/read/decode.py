@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import InputError
 from .image_limits import ROOM, prepare
+from .kinds import is_not_read
 from .square import central_square
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _loaded(source: Path | Packed, side: int) -> Iterator[tuple[Image, tuple[int
                 file.load()
                 yield file, whole
     except Exception as error:  # on a damaged file Pillow's decoders raise nearly anything
-        raise InputError(f"The image '{source}' cannot be read ({_reason(error)}){ADVICE}.") from error
+        raise InputError(f"The image '{source}' cannot be read ({_reason(error, source)}){ADVICE}.") from error
 
 
 def to_square(image: Image, image_size: int, whole: tuple[int, int] | None = None) -> Pixels:
@@ -262,8 +263,10 @@ def _band_to_rgb(image: Image) -> Image:
     return image.convert("RGB")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, source: Path | Packed) -> str:
     from PIL import UnidentifiedImageError
 
     # Pillow's own text repeats the path here.
-    return "not an image" if isinstance(error, UnidentifiedImageError) else str(error).rstrip(".")
+    if isinstance(error, UnidentifiedImageError):
+        return "of a kind that is not read, convert it to JPEG" if is_not_read(str(source)) else "not an image"
+    return str(error).rstrip(".")

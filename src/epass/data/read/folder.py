@@ -12,6 +12,7 @@ Folders that can be read both ways are refused, and what is not used is listed.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +20,20 @@ from pathlib import Path
 from ...errors import InputError
 from ...files import as_text
 from .given_labels import LABELS, GivenLabels, find_labels
+from .kinds import EXTENSIONS, NOT_READ, only_others
 from .listing import ROLES, Listing, Place, check_number, name_inside, names_inside, number, quoted, taken_for
 
-EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
 LABELED = ("labeled", "labelled")  # whoever has such a folder means no other one to be a class
 Problem = tuple[Place, str]  # what cannot be used and why, as a text to be put behind its name
+
+
+class Problems(list[Problem]):
+    """What is found and cannot be used; image files of kinds that are not read are counted, by ending."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed: Counter[str] = Counter()
 
 
 def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
@@ -42,14 +51,14 @@ def list_layout(
 
     Without `labels_needed` there may be labels of a single class, or none, and images for tests are left out.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     entries = _entries(path, path, problems)
     folders = [entry for entry, is_folder in entries if is_folder]
     loose = [entry for entry, is_folder in entries if not is_folder]
     sorted_by_hand = given is None and labels_needed  # every labeled image lies in the folder of its class
     parts = _find_parts(path, folders, problems, sorted_by_hand)
     if not parts:
-        problems = []  # they are found again
+        problems = Problems()  # they are found again
         if sorted_by_hand and loose and not folders and root.is_dir():
             raise InputError(
                 f"The images in '{path}' have no classes: give every class a folder, or let 'epass suggest {path}' say "
@@ -89,11 +98,12 @@ def list_layout(
         unused=[as_text(folder.name) for folder in unused]
         + ([f"{beside:,} image{'s' * (beside != 1)} beside the folders"] if beside else []),
         problems=named(problems, root) + lacking,
+        passed_over=problems.passed,
     )
 
 
 def _list_training(
-    path: Place, parts: dict[str, Place], loose: list[Place], problems: list[Problem]
+    path: Place, parts: dict[str, Place], loose: list[Place], problems: Problems
 ) -> tuple[list[str], list[Place], list[int]]:
     """As `list_classes`, with the unlabeled images behind; `loose` are those that may lie in no folder."""
     if not parts and not loose:
@@ -130,7 +140,8 @@ def _find_parts(
     if not parts:
         return {}
     if not any(folder.name.lower() in LABELED for folder in folders):
-        beside = [folder.name for folder in folders if folder not in parts.values() and any(walk(folder, path, []))]
+        others = [folder for folder in folders if folder not in parts.values()]
+        beside = [folder.name for folder in others if any(walk(folder, path, Problems()))]
         if beside:
             raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
     if "labeled" not in parts and sorted_by_hand:
@@ -146,9 +157,7 @@ def _two_ways(path: Place, parts: dict[str, Place], advice: str) -> InputError:
     )
 
 
-def _list_labeled(
-    path: Place, parts: dict[str, Place], problems: list[Problem]
-) -> tuple[list[str], list[Place], list[int]]:
+def _list_labeled(path: Place, parts: dict[str, Place], problems: Problems) -> tuple[list[str], list[Place], list[int]]:
     """As `list_classes`, where the classes are certain to be some."""
     folder = parts["labeled"]
     if folder.name.lower() not in LABELED and _is_flat(folder, path):
@@ -164,7 +173,7 @@ def _list_labeled(
 
 
 def _list_scored(
-    folder: Place, root: Place, role: str, classes: Sequence[str], problems: list[Problem]
+    folder: Place, root: Place, role: str, classes: Sequence[str], problems: Problems
 ) -> tuple[list[Place], list[int]]:
     """The images of a part in which answers are compared with the truth, and their labels."""
     if _is_flat(folder, root):
@@ -177,7 +186,7 @@ def _list_scored(
     return files, [numbers[label] for label in labels]
 
 
-def list_classes(folder: Place, root: Place, problems: list[Problem]) -> tuple[list[str], list[Place], list[int]]:
+def list_classes(folder: Place, root: Place, problems: Problems) -> tuple[list[str], list[Place], list[int]]:
     """The classes in `folder`, the image files in them, and the labels of these."""
     paths: list[Place] = []
     labels: list[int] = []
@@ -185,20 +194,24 @@ def list_classes(folder: Place, root: Place, problems: list[Problem]) -> tuple[l
     for entry, is_folder in _entries(folder, root, problems):
         if not is_folder:
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
-        known = len(problems)
+        known, before = len(problems), Counter(problems.passed)
         found = list(walk(entry, root, problems))
         if not found and len(problems) == known:
+            if others := problems.passed - before:
+                raise only_others(f"The class folder '{entry}'", others)
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
         labels += [len(classes)] * len(found)
         classes.append(as_text(entry.name))
     _check_open(folder, problems)
     if not classes:
+        if problems.passed:
+            raise only_others(f"The folder '{folder}'", problems.passed)
         raise InputError(f"The folder '{folder}' holds no class: give every class a folder with its images.")
     return classes, paths, labels
 
 
-def walk(folder: Place, root: Place, problems: list[Problem]) -> Iterator[Place]:
+def walk(folder: Place, root: Place, problems: Problems) -> Iterator[Place]:
     """Every image file under `folder`, in the order of the paths; what cannot be used is put into `problems`."""
     found = 0
     way = [(folder, iter(_entries(folder, root, problems)), 0)]  # folders, what is left in them, images before them
@@ -223,9 +236,9 @@ def named(problems: Sequence[Problem], root: Path) -> list[tuple[str, str]]:
     return sorted((name_inside(place, root), reason) for place, reason in problems)
 
 
-def _entries(folder: Place, root: Place, problems: list[Problem]) -> list[tuple[Place, bool]]:
+def _entries(folder: Place, root: Place, problems: Problems) -> list[tuple[Place, bool]]:
     """The images and folders in a folder, in the order of their names, and whether each is a folder."""
-    found = []
+    found, others = [], []
     try:
         entries: list[Place] = sorted(folder.iterdir(), key=lambda entry: entry.name)
     except OSError as error:
@@ -242,8 +255,13 @@ def _entries(folder: Place, root: Place, problems: list[Problem]) -> list[tuple[
             reason, is_folder = f"cannot be looked at ({error.strerror})", False
         if reason:
             problems.append((entry, reason))
-        elif is_folder or entry.suffix.lower() in EXTENSIONS:
+        elif is_folder or (ending := entry.suffix.lower()) in EXTENSIONS:
             found.append((entry, is_folder))
+        elif ending in NOT_READ:
+            others.append((entry.name[: -len(ending)], ending))
+    if others:  # cameras write a raw file beside a photo, and editors their own: nothing of these is missing
+        read = {entry.name[: -len(entry.suffix)] for entry, is_folder in found if not is_folder}
+        problems.passed.update(ending for name, ending in others if name not in read)
     return found
 
 
@@ -261,9 +279,9 @@ def _plain(folder: Place) -> dict[str, bool]:
 
 def _is_flat(folder: Place, root: Place) -> bool:
     """Whether a folder holds images, but no folder with images."""
-    entries = _entries(folder, root, [])
+    entries = _entries(folder, root, Problems())
     return any(not is_folder for _, is_folder in entries) and not any(
-        is_folder and any(walk(entry, root, [])) for entry, is_folder in entries
+        is_folder and any(walk(entry, root, Problems())) for entry, is_folder in entries
     )
 
 

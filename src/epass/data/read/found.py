@@ -6,9 +6,9 @@ They are decoded chunk by chunk, so that their number is limited by no memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,8 @@ import numpy as np
 from ...errors import InputError
 from .archives import is_archive, list_archived, read_members
 from .decode import decode_readable, to_gray
-from .folder import EXTENSIONS, Problem, named, walk
+from .folder import Problems, named, walk
+from .kinds import EXTENSIONS, is_not_read, only_others
 from .listing import Place, Read, from_disk, name_inside, names_inside, nothing_at
 from .square import check_image_size
 from .tables import is_table, list_named
@@ -45,6 +46,7 @@ class FoundImages:
     files: list[Place]
     read: Read
     problems: list[str]  # why the others cannot be used
+    passed_over: Mapping[str, int] = field(default_factory=dict)  # image files of kinds that are not read, by ending
 
     def __len__(self) -> int:
         return len(self.names)
@@ -121,7 +123,7 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
     place = Path(path).expanduser()
     read: Read = from_disk
     files: list[Place]
-    problems: list[Problem] = []
+    problems = Problems()
     missing: list[tuple[str, str]] = []  # rows of a table
     if str(path) and place.is_dir():  # an empty name would mean the current folder
         files = list(walk(place, place, problems))
@@ -133,6 +135,8 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
         files, missing = list_named(place, path_column)
     elif place.suffix.lower() in EXTENSIONS:
         files = [place]
+    elif is_not_read(place):
+        raise InputError(f"'{path}' is an image of a kind that is not read: convert it to JPEG.")
     else:
         raise InputError(
             f"'{path}' is neither an image nor holds any: give an image file, a folder, a .zip or .tar archive, or a "
@@ -140,10 +144,12 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
         )
     missing += named(problems, place)
     if not files and not missing:
+        if problems.passed:
+            raise only_others(f"'{path}'", problems.passed)
         endings = ", ".join(sorted(ending.removeprefix(".") for ending in EXTENSIONS))
         raise InputError(f"'{path}' holds no image: give one with files of these kinds: {endings}.")
     names = names_inside(files, place) + [name for name, _ in missing]
-    return FoundImages(names, files, read, [reason for _, reason in missing])
+    return FoundImages(names, files, read, [reason for _, reason in missing], problems.passed)
 
 
 def find_named(path: str | Path, names: Sequence[str]) -> FoundImages:
@@ -152,5 +158,5 @@ def find_named(path: str | Path, names: Sequence[str]) -> FoundImages:
     if not is_archive(place):
         home = place if place.is_dir() else place.parent
         return FoundImages(list(names), [home / name for name in names], from_disk, [])
-    members = {name_inside(file, place): file for file in list_archived(place, [])}
+    members = {name_inside(file, place): file for file in list_archived(place, Problems())}
     return FoundImages(list(names), [members[name] for name in names if name in members], read_members, [])

@@ -89,6 +89,7 @@ class Listing:
     parts: dict[str, str] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)  # names and reasons of what cannot be used
+    passed_over: Mapping[str, int] = field(default_factory=dict)  # image files of kinds that are not read, by ending
     marks: list[str] = field(default_factory=list)  # of the files, once they were looked at
     opened: bool = True  # a command can open the root, and leave out what cannot be used
 

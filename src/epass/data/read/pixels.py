@@ -218,6 +218,7 @@ def dataset_from_listing(
         parts=listing.parts,
         unused=tuple(listing.unused),
         skipped=tuple(listing.problems),
+        passed_over=listing.passed_over,
     )
 
 

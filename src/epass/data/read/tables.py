@@ -174,6 +174,8 @@ class _Home:
             return f"in row {line} is not a path ({reason})"
         if not file.is_relative_to(self.real):
             return f"in row {line} lies outside of the table's folder"
+        if not is_file and "\\" in value:  # as Windows writes it
+            return self.locate(value.replace("\\", "/"), line)
         return self.given(file) if is_file else f"in row {line} is not there (no such file)"
 
     def inside(self, folder: Path) -> Path | None:

@@ -14,7 +14,7 @@ from ...dataset import Dataset
 from ...images import Images, ImageSource
 from ...stream.disk import Files, Streaming, is_streamed, stream
 from ..decode import ProgressCallback, decode_all
-from ..folder import Problem, list_classes, named, walk
+from ..folder import Problem, Problems, list_classes, named, walk
 from ..listing import cannot_be_used
 from ..square import SMALLEST, check_image_size
 
@@ -30,7 +30,7 @@ class PhotoList(NamedTuple):
 
 def list_class_files(folder: Path, root: Path) -> tuple[list[str], list[Path], list[int]]:
     """The classes in a folder on disk, the image files in them, and the labels of these."""
-    problems: list[Problem] = []
+    problems = Problems()
     classes, places, labels = list_classes(folder, root, problems)
     _check(problems, root)
     return classes, [place for place in places if isinstance(place, Path)], labels
@@ -38,7 +38,7 @@ def list_class_files(folder: Path, root: Path) -> tuple[list[str], list[Path], l
 
 def list_files(folder: Path, root: Path) -> list[Path]:
     """Every image file under a folder on disk."""
-    problems: list[Problem] = []
+    problems = Problems()
     places = list(walk(folder, root, problems))
     _check(problems, root)
     return [place for place in places if isinstance(place, Path)]
