@@ -59,7 +59,7 @@ def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> No
     answer = epass("suggest", photos, "--n", "6")
     assert (answer.code, answer.err) == (0, "")
     assert "6 of 40 images without a label: each in the middle of a group" in answer.out
-    assert "more, in the files below" not in answer.out
+    assert "more in the files" not in answer.out
     assert answer.out.endswith("Next: epass label photos suggested.csv\n")
     first = rows()
     assert list(first[0]) == COLUMNS
@@ -96,7 +96,7 @@ def test_suggest_label_train_and_suggest_again(epass: Epass, photos: Path) -> No
     answer = epass("suggest", "run", "--n", "50", "--out", "third.csv")
     assert answer.code == 0
     left = {row["file"] for row in rows("third.csv") if row["why"] == "uncertain"}
-    assert f"\n... and {len(left) - 10} more, in the files below.\n" in answer.out
+    assert f"\n... and {len(left) - 10} more in the files" in answer.out
     assert left.isdisjoint(row["file"] for row in [*first, *again])
     assert len(left) == 40 - len({row["file"] for row in [*first, *again]})
 

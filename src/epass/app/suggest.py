@@ -151,7 +151,7 @@ def with_guess(pool: Pool, place: int, why: str) -> Suggestion:
     return Suggestion(place, why, pool.classes[best], float(pool.probs[place, best]), known)
 
 
-def summarize(pool: Pool, chosen: list[Suggestion]) -> Iterator[Section | Table | Notice]:
+def summarize(pool: Pool, chosen: list[Suggestion]) -> Iterator[Section | Table]:
     """How many of each list and why, and the first to label."""
     counts = {why: sum(one.why == why for one in chosen) for why in (TYPICAL, UNCERTAIN, WRONG, ODD)}
     labeled, thing = int((pool.labels >= 0).sum()), pool.thing
@@ -175,9 +175,9 @@ def summarize(pool: Pool, chosen: list[Suggestion]) -> Iterator[Section | Table 
         [str(names[one.place]), *([one.guess, percent(one.confidence or 0.0, 0)] if guessed else [])]
         for one in first[:LISTED]
     ]
-    yield Table(heads, rows)
     if len(first) > LISTED:
-        yield Notice(f"... and {len(first) - LISTED:,} more, in the files below.")
+        rows.append([f"... and {len(first) - LISTED:,} more in the files", *[""] * (len(heads) - 1)])
+    yield Table(heads, rows)
     wrong = [one for one in chosen if one.why == WRONG][:LISTED]
     if wrong:
         rows = [[str(names[one.place]), one.known, one.guess, percent(one.confidence or 0.0, 0)] for one in wrong]
