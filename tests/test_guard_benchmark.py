@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The result of .* is hardly better than guessing")  # of four steps
 def test_each_run_is_a_line(tmp_path: Path) -> None:
     random, labels, out = np.random.default_rng(0), np.arange(60) % 2, tmp_path / "guard.csv"
     vectors = (random.normal(size=(60, 4)) + labels[:, None]).astype(np.float32)

@@ -168,7 +168,7 @@ def test_a_photo_keeps_its_detail_when_decoded_coarsely(tmp_path: Path) -> None:
         ("I;16", 0x8080, "a.png", (128, 128, 128)),
         ("I;16", 0xFFFF, "a.tif", (255, 255, 255)),
         ("I;16", 300, "a.png", (1, 1, 1)),
-        ("I", 0x4040, "a.tif", (64, 64, 64)),
+        ("I", 0x4040, "a.pgm", (64, 64, 64)),  # which holds 16 bits
     ],
 )
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, color, name: str, expected: tuple[int, ...]) -> None:

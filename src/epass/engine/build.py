@@ -39,7 +39,7 @@ from ..networks.shared_norm import share_statistics
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
 from ..recipe import Recipe, arguments, check_table
-from ..seeds import Drawing, fold
+from ..seeds import drawing, fold
 from ..training.checkpoint import RunState
 from ..training.exchange import early_messages
 from ..training.optimizer import make_optimizer
@@ -208,15 +208,13 @@ def build(
         unlabeled_batch=plan.unlabeled_batch,
         steps=plan.steps,
     )
-    seed = fold(recipe.seed, "weights")
-    with Drawing(seed):
+    with drawing(fold(recipe.seed, "weights")):
         precision = choose_precision(device, plan.precision)
         shape, classes = split.labeled.shape, split.classes
         method = make_method(recipe, problem, image_shape=shape, precision=precision, classes=classes)
     share_statistics(method)
     method.to(device)
     if device.type == "cuda":
-        torch.cuda.manual_seed_all(seed)  # from whose generator the dropout of foreign networks draws
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
     # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
     home = torch.device("cpu") if device.type == "mps" else device

@@ -19,7 +19,7 @@ from ..networks.classifier import Classifier
 from ..networks.mlp import MLP
 from ..parts.projector import ProjectorEnsemble
 from ..parts.teacher import Average
-from ..seeds import Drawing
+from ..seeds import drawing
 from ..training.checkpoint import RunState
 from ..training.optimizer import make_optimizer
 from ..training.schedule import Plan
@@ -62,7 +62,7 @@ class Case:
         """A fresh method; another seed gives other weights and, where they start random, other memories."""
         takes_projector = "projector" in inspect.signature(self.method).parameters
         self.require(takes_projector or self.projector is None, "takes no projector, so do not give it one.")
-        with Drawing(seed):
+        with drawing(seed):
             width = TinyBackbone.num_features
             backbone = MLP(in_channels=VECTOR[0], hidden=width) if self.vectors else TinyBackbone()
             net = Classifier(backbone, PROBLEM.num_classes)
