@@ -19,6 +19,7 @@ from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_r
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
 from ..evaluation import find_alarms, find_swallowing, find_untested, open_set_accuracy, score
+from ..evaluation.alarms import EARLIEST, EARLY
 from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
 from ..recipe import Recipe, differences, read_recipe
@@ -38,7 +39,6 @@ from .models import display_names, kept_model, learned_without_labels, with_loca
 
 LENGTH = ("plan.steps", "plan.report_every", "plan.evaluate_every")  # keys that change when a run is to be longer
 ANY_TIME = "data.skip_unreadable:"  # changes nothing of a run that has begun: its own images are on record
-EARLY, EARLIEST = 0.1, 200  # share of a run, and steps, before which nothing can be expected of it
 NOT_RECORDED = "The run has no split.json: whether its data changed since cannot be checked."
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from .arrays import ArrayLike
 from .confusion import ClassCounts, count_classes
 
+EARLY, EARLIEST = 0.1, 200  # share of a run, and steps, before which nothing can be expected of it
 HARDLY, TIMES = 0.1, 3  # above chance: less than so much of the way to all right, and less than so many times chance
 DEVIATIONS = 2  # of the luck of guessing on so many test images
 SWALLOWED = 0.5  # share of what belongs to the other classes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evaluation import find_alarms, find_swallowing, find_untested
+from ..evaluation.alarms import EARLIEST
 from ..runs import Run
 from .summary import Group, number, seed_of
 
 ONCE, NOW = 0.10, 0.01  # coverage that a run had once, and that it has no more
-EARLIEST = 200  # steps before which no pseudo-label has to be sure
 
 
 def lost_coverage(coverage: Sequence[float]) -> tuple[float, float] | None:
