@@ -42,7 +42,7 @@ from epass.data.read.decode import decode, to_square
 from epass.data.stream.disk import Files, StreamedImages, Workers, default_workers
 from epass.engine.timing import machine
 from epass.features import Extractor, drained, embed, make_extractor
-from epass.features.embed import prepared
+from epass.networks.prepared import prepared
 from epass.runs import environment
 
 STAGES = ("parts", "workers", "coarse", "embed")

@@ -35,8 +35,9 @@ from epass.data.stream.device_jpeg import Decoder, DeviceDecoder, find_decoder
 from epass.data.stream.disk import Files
 from epass.engine.timing import machine
 from epass.features import drained, embed, make_extractor
-from epass.features.embed import TOGETHER, Extractor, prepared
+from epass.features.embed import TOGETHER, Extractor
 from epass.machine.device import choose_device, features_precision
+from epass.networks.prepared import prepared
 from epass.runs import environment
 
 

@@ -25,7 +25,7 @@ from epass.data.stream.disk import Files
 from epass.errors import InputError
 from epass.extensions import trust
 from epass.features import Extractor, drained, embed, embed_dataset, in_color, make_extractor
-from epass.networks import NETWORKS, FromImages, make_network
+from epass.networks import NETWORKS, FromImages
 
 module = sys.modules["epass.features.embed"]  # whose name is that of its function
 CPU = torch.device("cpu")
@@ -86,29 +86,6 @@ def test_views_are_features_of_the_views_that_are_drawn() -> None:
     with torch.no_grad():
         wanted = eye.net(normalize(pixels, torch.tensor(eye.mean), torch.tensor(eye.std)))
     torch.testing.assert_close(found[1].float(), wanted, rtol=1e-2, atol=1e-2)
-
-
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "small", "resnet-18", "wrn-28-2"])
-def test_a_prepared_network_computes_the_same(name: str) -> None:
-    torch.manual_seed(0)
-    net = make_network(name, in_channels=3, num_classes=2).backbone
-    for layer in net.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.running_mean.uniform_(-0.1, 0.1)
-            layer.running_var.uniform_(0.5, 2)
-            nn.init.uniform_(layer.weight, 0.5, 2)
-            nn.init.uniform_(layer.bias, -0.1, 0.1)
-    images = torch.randn(2, 3, 32, 32)
-    with torch.no_grad():
-        wanted = net.eval()(images)
-        found = module.prepared(net, CPU, torch.float32)(images)
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
-    assert not net.training
-    folded = [
-        layer for layer in module.prepared(net, CPU, torch.float32).modules() if isinstance(layer, nn.BatchNorm2d)
-    ]
-    if name == "efficientnet-lite0":
-        assert folded == []
 
 
 def test_nothing_is_no_images() -> None:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ..augment import normalize
 from ..data import ImageSource, decide
 from ..data.dataset import Scale
-from ..features.embed import prepared
 from ..machine.distributed import alone, gather_rows, own_rows
 from ..networks import FromImages, OnFeatures, Prediction
+from ..networks.prepared import prepared
 from .answer import rows_at_a_time
 from .models import answer_by_nearest_mean
 

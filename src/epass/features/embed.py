@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..augment import normalize
 from ..data import ImageSource, decide
@@ -31,6 +29,7 @@ from ..machine.device import features_precision
 from ..machine.distributed import alone, gather_rows, rank, world_size
 from ..machine.launch import all_or_none
 from ..networks import find_network, start_from
+from ..networks.prepared import prepared
 from ..networks.weights import PUBLISHED
 from .store import Rows, Store, key_of
 from .views import VIEWS, strong, weak
@@ -163,19 +162,6 @@ def digest_of(extractor: Extractor, image_shape: tuple[int, ...], views: int, se
     drawn = (views, seed, VIEWS, PIL.__version__) if views else ()
     facts = (extractor.name, extractor.digest, extractor.mean, extractor.std, tuple(image_shape), drawn, precision)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
-
-
-def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn.Module:
-    """A copy that computes the same and is quicker: BatchNorm is part of the convolution before it."""
-    net = deepcopy(net).eval()
-    for module in net.modules():
-        if isinstance(module, nn.Sequential):
-            for place in range(len(module) - 1):
-                first, second = module[place], module[place + 1]
-                if isinstance(first, nn.Conv2d) and isinstance(second, nn.BatchNorm2d):
-                    module[place], module[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()
-    net = net.to(device, precision)
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 class _Computing:

@@ -119,12 +119,25 @@ class _Block(nn.Module):
         return found + maps if self.residual else found
 
 
-class _SameConvolution(nn.Conv2d):
+class SameConvolution(nn.Conv2d):
     """Pads as TensorFlow does, more at the end where it is not the same on both sides: the weights expect it."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        pads = [_pad(size, self.kernel_size[0], self.stride[0]) for size in (maps.shape[3], maps.shape[2])]
-        return super().forward(F.pad(maps, [side for pad in pads for side in (pad // 2, pad - pad // 2)]))
+        pads = self._pads(maps)
+        return super().forward(F.pad(maps, [side for pad in reversed(pads) for side in (pad // 2, pad - pad // 2)]))
+
+    def alike_on_all_sides(self, maps: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Weights and a padding that compute the same, both ends padded as the one that needs more.
+
+        Zeros before the weights make up for what that is too much: the maps, of which there is more, are not copied.
+        """
+        pads = self._pads(maps)
+        top, left = (pad % 2 for pad in pads)
+        return F.pad(self.weight, [left, 0, top, 0]), tuple(pad - pad // 2 for pad in pads)
+
+    def _pads(self, maps: Tensor) -> list[int]:
+        """Rows and columns that are put around the maps in all."""
+        return [_pad(size, self.kernel_size[0], self.stride[0]) for size in maps.shape[2:]]
 
 
 def _pad(size: int, kernel: int, stride: int) -> int:
@@ -137,7 +150,7 @@ def _convolution(
     layer = (
         nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
         if stride == 1
-        else _SameConvolution(inputs, outputs, kernel, stride, groups=groups, bias=False)
+        else SameConvolution(inputs, outputs, kernel, stride, groups=groups, bias=False)
     )
     layers = [layer, nn.BatchNorm2d(outputs, eps=_EPSILON, momentum=_MOMENTUM)]
     return nn.Sequential(*layers, *([nn.ReLU6(inplace=True)] if activation else []))
