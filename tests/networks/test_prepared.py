@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epass.networks import make_network
 from epass.networks import prepared as room
-from epass.networks.efficientnet_lite import SameConvolution
+from epass.networks.efficientnet_lite import _SameConvolution
 from epass.networks.prepared import prepared
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def test_maps_are_not_padded_and_come_out_alike(size: tuple[int, int], monkeypat
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 2), (5, 3), (2, 2)])
 def test_the_same_padding_on_all_sides_is_that_of_tensorflow(kernel: int, stride: int) -> None:
-    layer = SameConvolution(4, 4, kernel, stride, groups=4)
+    layer = _SameConvolution(4, 4, kernel, stride, groups=4)
     for height in range(1, 13):
         maps = torch.randn(1, 4, height, 9)
         weight, padding = layer.alike_on_all_sides(maps)

@@ -119,7 +119,7 @@ class _Block(nn.Module):
         return found + maps if self.residual else found
 
 
-class SameConvolution(nn.Conv2d):
+class _SameConvolution(nn.Conv2d):
     """Pads as TensorFlow does, more at the end where it is not the same on both sides: the weights expect it."""
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _convolution(
     layer = (
         nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
         if stride == 1
-        else SameConvolution(inputs, outputs, kernel, stride, groups=groups, bias=False)
+        else _SameConvolution(inputs, outputs, kernel, stride, groups=groups, bias=False)
     )
     layers = [layer, nn.BatchNorm2d(outputs, eps=_EPSILON, momentum=_MOMENTUM)]
     return nn.Sequential(*layers, *([nn.ReLU6(inplace=True)] if activation else []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from typing import Any, cast
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .efficientnet_lite import SameConvolution
-
 # What oneDNN calls what follows a convolution, and the numbers that it takes.
 _ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
     nn.ReLU: ("relu", []),
     nn.ReLU6: ("hardtanh", [0.0, 6.0]),
 }
+
+# What a convolution has whose padding depends on the maps: weights and padding that compute the same for these.
+_OWN_PADDING = "alike_on_all_sides"
+_Padding = Callable[[Tensor], tuple[Tensor, tuple[int, ...]]]
 
 
 def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn.Module:
@@ -48,7 +51,8 @@ def prepared(net: nn.Module, device: torch.device, precision: torch.dtype) -> nn
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether it is a convolution that does nothing else: no class of somebody's own, no weights made by a hook."""
-    return type(layer) in (nn.Conv2d, SameConvolution) and not layer._forward_hooks and not layer._forward_pre_hooks
+    known = type(layer) is nn.Conv2d or hasattr(layer, _OWN_PADDING)
+    return known and not layer._forward_hooks and not layer._forward_pre_hooks
 
 
 class _Fused(nn.Module):
@@ -60,9 +64,8 @@ class _Fused(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         layer = self.convolution
-        weight, padding = layer.weight, layer.padding
-        if isinstance(layer, SameConvolution):
-            weight, padding = layer.alike_on_all_sides(maps)
+        own = cast(_Padding | None, getattr(layer, _OWN_PADDING, None))
+        weight, padding = (layer.weight, layer.padding) if own is None else own(maps)
         shape = (padding, layer.stride, layer.dilation, layer.groups)
         return _convolved(maps, weight, layer.bias, *shape, self.activation, self.numbers)
 
