@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder, load_run
 from .answering import check_width
+from .doubts import not_read
 from .events import Caution, Event, Result, work
 from .features import known_features
 from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
@@ -57,6 +58,7 @@ def evaluate(
             yield Caution(change)
     else:
         dataset, test = other_test(data, model, reading, skip_unreadable)
+        yield from not_read(dataset.passed_over)
         again = yield from seen_again(data, test, run, ("labeled",), reading, skip_unreadable)
         if again:
             yield Caution(
