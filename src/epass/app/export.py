@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import extensions
 from ..errors import InputError, RunError, one_of
-from ..files import check_folder, write_atomically
+from ..files import check_folder, naming, write_atomically
 from .doubts import not_read
 from .events import Event, Notice, Result, work
 from .flags import Flag, Images, Reading, Run, Trust
@@ -178,7 +178,8 @@ def write_facts(folder: Path, facts: Mapping[str, Any], card: str, known: Any, r
     if known is not None:
         write_atomically(folder / KNOWN, packed(known))
     if run is not None:
-        shutil.copyfile(run / WEIGHTS, folder / WEIGHTS)
+        with naming(folder / WEIGHTS):  # else an error of a full disk would name the weights of the run
+            shutil.copyfile(run / WEIGHTS, folder / WEIGHTS)
 
 
 def check_images(
