@@ -115,6 +115,7 @@ def test_label_says_so_too_however_the_classes_came_in(epass: Epass, table: str)
         (("Möwe", "Mo\u0308we"), ["differ only in"]),
         (("old  town", "Old town "), ["differ only in"]),
         (("A", "a", "B", "b"), ["'A' and 'a' are 2 classes .* \\(and 1 more like this\\): make"]),
+        (("cat", "Unsorted"), ["'Unsorted' is taken for a class, with 1 label: give no label where nobody knows"]),
         (("NA", "None", "Unknown", "x"), ["'NA' is taken for a class, with 1 label \\(and 2 more like this\\): give"]),
     ],
 )
