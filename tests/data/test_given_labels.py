@@ -124,6 +124,15 @@ def test_a_row_may_name_an_image_by_any_way_that_leaves_no_doubt(make: Make, way
     assert {name: label for name, label in labels_of(folder).items() if label} == {"3.png": "cat", name: "dog"}
 
 
+def test_a_class_in_another_unicode_form_is_the_same_class(make: Make) -> None:
+    folder = make("labeled/Mo\u0308we/1.png", "labeled/cat/2.png", "unlabeled/3.png", "test/M\u00f6we/4.png")
+    made = open_dataset(str(folder))
+    assert made.test is not None
+    assert (made.classes, made.test.labels.tolist()) == (("Mo\u0308we", "cat"), [0])
+    (folder / "labels.csv").write_text("path,label\nunlabeled/3.png,M\u00f6we\n", encoding="utf-8")
+    assert labels_of(folder)["unlabeled/3.png"] == "Mo\u0308we"
+
+
 def test_what_a_row_may_mean_is_said_where_there_is_doubt(make: Make, refused, tmp_path: Path) -> None:
     folder = make("3.png", "a/1.png", "b/2.jpg", "x/5.png", "X/5.PNG")
     (tmp_path / "1.png").write_bytes((folder / "3.png").read_bytes())

@@ -37,13 +37,16 @@ def label(
     A folder of images keeps them in its table labels.csv, a table in its column
     of labels. What stood there before is kept beside it, as .bak.
     """
+    from ..data.read.listing import as_known
+
     data, labels = fspath(data), Path(labels)
     book = open_book(data)
     answers = read_answers(labels, book.key)
     if book.key == FILE:
         ways = ways_in(book)
         answers = [one._replace(name=ways.find(one.name)) for one in answers]
-    said = agreed(answers, labels)
+    called = as_known((one.label for one in answers), book.labels.values())
+    said = agreed([one._replace(label=called[one.label]) for one in answers], labels)
     refuse_strangers(said, book, data, labels)
     changes = {name: answer.label for name, answer in said.items() if book.labels[name] != answer.label}
     if not force:

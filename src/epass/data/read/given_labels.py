@@ -9,6 +9,7 @@ from pathlib import Path
 from posixpath import normpath
 
 from ...errors import InputError, shortened
+from .listing import as_known
 from .tables import LABEL_NAMES, PATH_NAMES, cell_text, find_column, open_table
 from .ways import Ways
 
@@ -29,7 +30,9 @@ class GivenLabels:
         """
         here = dict.fromkeys(names)  # in their order, which decides what is named
         rows = self.among(here).rows
-        labels = [rows.get(name, ("", 0))[0] or label for name, label in zip(names, known, strict=True)]
+        given = [rows.get(name, ("", 0))[0] for name in names]
+        called = as_known(given, known)
+        labels = [called[text] or label for text, label in zip(given, known, strict=True)]
         ways = Ways(self.table.parent, here)
         lacking = [(name, line) for name, (_, line) in rows.items() if name not in here]
         return labels, [(name, f"in row {line} of {LABELS} {self._reason(name, ways)}") for name, line in lacking]
