@@ -90,6 +90,8 @@ def list_layout(
     if labels_needed:
         if lacking and len(classes) < 2:  # which they may be the reason of
             raise cannot_be_used(lacking, root)
+        if len(classes) == 1 and not parts:
+            _refuse_outer(path, folders)
         check_number(classes, f"The folder '{parts.get('labeled', path)}'")
     validation, test = (
         _list_scored(parts[role], path, role, classes, problems) if role in parts and labels_needed else ([], [])
@@ -160,6 +162,16 @@ def _find_parts(
     if "labeled" not in parts and sorted_by_hand:
         raise _two_ways(path, parts, "add the labeled images as labeled/<class>/")
     return parts
+
+
+def _refuse_outer(path: Place, folders: Sequence[Place]) -> None:
+    """Name the folder inside of another one that is meant, if it holds more than one."""
+    for folder in folders:
+        if sum(is_folder for _, is_folder in _entries(folder, path, Problems())) > 1:
+            raise InputError(
+                f"'{path}' holds the single class '{as_text(folder.name)}', which holds folders itself: give "
+                f"'{folder}' if these are the classes, or add a second class."
+            )
 
 
 def _two_ways(path: Place, parts: dict[str, Place], advice: str) -> InputError:
