@@ -46,6 +46,34 @@ def test_predict_says_what_it_passes_over(epass: Epass, phone: Path, trained: Tr
     assert (answer.code, answer.err) == (0, PASSED)
 
 
+def test_whoever_is_given_other_images_says_what_is_passed_over(epass: Epass, phone: Path) -> None:
+    phone.rename("learned")
+    save([f"{label}/{number:02d}.png" for label in ("cat", "dog") for number in range(8)], seed=1)
+    for path in sorted(Path("learned").glob("*/?.*")):
+        path.rename(Path("photos", path.relative_to("learned")))
+    assert epass("train", "learned", *TINY, "--out", "run").code == 0
+    for command in (
+        ("evaluate", "run", "--data", "photos"),
+        ("calibrate", "run", "--data", "photos"),
+        ("export", "run", "--formats", "torch", "--images", "photos"),
+    ):
+        answer = epass(*command)
+        assert answer.code == 0, answer.err
+        assert PASSED in answer.err, command
+
+
+def test_a_step_is_timed_without_what_cannot_be_read(
+    epass: Epass, phone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epass.engine.timing.warm_up", lambda work, device: 1.0)
+    (phone / "cat" / "00.png").write_text("no image")
+    batch = ("--labeled-batch", "2", "--unlabeled-ratio", "1", "--image-size", "8")
+    answer = epass("bench", "photos", "--net", "small", *batch, "--steps", "1", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    left_out = "Warning: 1 file of 'photos' cannot be used and is left out: cat/00.png.\n"
+    assert answer.err == PASSED + left_out
+
+
 TWO = "'SEA' and 'sea' are 2 classes that differ only in capital letters, blanks or the like: make them one if they are"
 NONE = "'?' is taken for a class, with 4 labels: give no label where nobody knows.\n"
 
@@ -87,6 +115,7 @@ def test_label_says_so_too_however_the_classes_came_in(epass: Epass, table: str)
         (("Möwe", "Mo\u0308we"), ["differ only in"]),
         (("old  town", "Old town "), ["differ only in"]),
         (("A", "a", "B", "b"), ["'A' and 'a' are 2 classes .* \\(and 1 more like this\\): make"]),
+        (("cat", "Unsorted"), ["'Unsorted' is taken for a class, with 1 label: give no label where nobody knows"]),
         (("NA", "None", "Unknown", "x"), ["'NA' is taken for a class, with 1 label \\(and 2 more like this\\): give"]),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from calling import Epass, Trained
 
 from epass.data import Dataset, open_dataset
+from noise_photos import save
 
 
 @pytest.fixture
@@ -75,3 +76,13 @@ def test_a_class_without_a_test_image_is_told_by_whoever_tests(epass: Epass, dig
     told = epass("evaluate", "run", "--json")
     assert told.err == f"Warning: {warning}\n"
     assert json.loads(told.out)["alarms"] == [warning]
+
+
+def test_classes_in_another_unicode_form_are_those_of_the_model(epass: Epass) -> None:
+    for seed, umlaut in enumerate(("\u00f6", "o\u0308")):
+        save([f"{label}/{number:02d}.png" for label in (f"M{umlaut}we", "dog") for number in range(8)], seed=seed)
+        Path("photos").rename(f"photos-{seed}")
+    tiny = ("--features", "none", "--net", "small", "--set", "net.width=4", "--steps", "1", "--device", "cpu")
+    assert epass("train", "photos-0", *tiny, "--out", "run").code == 0
+    answer = epass("evaluate", "run", "--data", "photos-1")
+    assert (answer.code, answer.err) == (0, "")

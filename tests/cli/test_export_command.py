@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import re
 import shutil
@@ -264,6 +265,18 @@ def test_a_graph_that_differs_is_not_written(
     assert (answer.code, answer.out) == (1, "")
     assert "torch.export differs from PyTorch by 2.0e-01" in answer.err
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_full_disk_is_told_of_the_folder_that_is_written(
+    epass: Epass, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+
+    monkeypatch.setattr("epass.app.export.shutil.copyfile", full)
+    answer = epass("export", trained.folder, "--out", "model", "--formats", "safetensors")
+    assert answer.code == 1
+    assert re.fullmatch(r"Error: No space left on device: '\.model\..*/model\.safetensors'\.\n", answer.err)
 
 
 def test_weights_alone_need_no_images(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

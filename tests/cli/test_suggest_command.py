@@ -281,6 +281,25 @@ def test_labels_may_name_an_image_by_any_way_that_leads_to_it(epass: Epass, phot
         refused(said(outside), "is nothing that 'photos' has to train on: give the data")
 
 
+def test_rows_of_the_folders_own_table_that_windows_wrote_are_changed_and_not_written_twice(
+    epass: Epass, photos: Path
+) -> None:
+    (photos / "labels.csv").write_text("path,label\nmore\\31.PNG,left\n0.png,top\n")
+    Path("new.csv").write_text("file,label\nmore/31.png,top\n")
+    refused(epass("label", photos, "new.csv"), "'more/31.png' is 'left' so far and 'top' in row 2")
+    assert epass("label", photos, "new.csv", "--force").code == 0
+    assert (photos / "labels.csv").read_text().splitlines() == ["path,label", "more\\31.PNG,top", "0.png,top"]
+
+
+def test_a_label_in_another_unicode_form_is_no_new_class(epass: Epass, photos: Path) -> None:
+    (photos / "labels.csv").write_text("path,label\n0.png,Mo\u0308we\n1.png,left\n", encoding="utf-8")
+    Path("new.csv").write_text("file,label\n2.png,M\u00f6we\n", encoding="utf-8")
+    answer = epass("label", photos, "new.csv")
+    assert answer.code == 0
+    assert "new class" not in answer.err
+    assert "Mo\u0308we 2" in answer.out
+
+
 def test_a_table_that_windows_wrote_is_labeled(epass: Epass, photos: Path) -> None:
     lines = [f"more\\{number}.png,{CLASSES[number % 2] if number < 36 else ''}" for number in range(31, 40)]
     (photos / "list.csv").write_text("\n".join(["path,label", *lines]))

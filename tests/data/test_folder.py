@@ -236,6 +236,16 @@ def test_mistakes_of_layout(refused, tmp_path: Path) -> None:
         open_dataset(str(one))
 
 
+@pytest.mark.parametrize("inside", ["labeled/cat/1.png labeled/dog/2.png test/cat/3.png", "cat/1.png dog/2.png"])
+def test_the_folder_inside_of_another_one_is_named(refused, tmp_path: Path, inside: str) -> None:
+    for name in inside.split():
+        write(tmp_path / "unpacked" / "photos" / name)
+    with refused(
+        "single class 'photos', which holds folders itself: give '", "unpacked/photos' if these are the classes"
+    ):
+        open_dataset(str(tmp_path / "unpacked"))
+
+
 def test_mistakes_among_the_parts(refused, parts: Path) -> None:
     write(parts / "test/crowe/1.png")
     with refused("Unknown test class 'crowe'", "did you mean 'crow'?"):

@@ -100,6 +100,60 @@ def test_rows_that_cannot_be_meant_are_refused(make: Make, refused) -> None:
         open_dataset(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        ("./1.JPG", "1.JPG"),
+        ("more\\4.png", "more/4.png"),
+        (".\\more\\4.png", "more/4.png"),
+        ("photos/1.JPG", "1.JPG"),
+        ("HOME/photos/more/4.png", "more/4.png"),  # as it is from above the folder
+        ("../photos/1.JPG", "1.JPG"),
+        ("WHOLE/more/4.png", "more/4.png"),
+        ("1.jpg", "1.JPG"),
+        ("More\\4.PNG", "more/4.png"),
+        ("Mo\u0308we.png", "M\u00f6we.png"),
+        ("M\u00d6WE.png", "M\u00f6we.png"),
+        ("photos/2.png", "photos/2.png"),  # which is there, and so is 2.png
+    ],
+)
+def test_a_row_may_name_an_image_by_any_way_that_leaves_no_doubt(make: Make, way: str, name: str) -> None:
+    folder = make("1.JPG", "2.png", "3.png", "more/4.png", "photos/2.png", "M\u00f6we.png")
+    way = way.replace("HOME", folder.parent.name).replace("WHOLE", str(folder))
+    (folder / "labels.csv").write_text(f"path,label\n3.png,cat\n{way},dog\n", encoding="utf-8")
+    assert {name: label for name, label in labels_of(folder).items() if label} == {"3.png": "cat", name: "dog"}
+
+
+def test_a_class_in_another_unicode_form_is_the_same_class(make: Make) -> None:
+    folder = make("labeled/Mo\u0308we/1.png", "labeled/cat/2.png", "unlabeled/3.png", "test/M\u00f6we/4.png")
+    made = open_dataset(str(folder))
+    assert made.test is not None
+    assert (made.classes, made.test.labels.tolist()) == (("Mo\u0308we", "cat"), [0])
+    (folder / "labels.csv").write_text("path,label\nunlabeled/3.png,M\u00f6we\n", encoding="utf-8")
+    assert labels_of(folder)["unlabeled/3.png"] == "Mo\u0308we"
+
+
+def test_what_a_row_may_mean_is_said_where_there_is_doubt(make: Make, refused, tmp_path: Path) -> None:
+    folder = make("3.png", "a/1.png", "b/2.jpg", "x/5.png", "X/5.PNG")
+    (tmp_path / "1.png").write_bytes((folder / "3.png").read_bytes())
+    for way, said in (
+        ("1.png", "1.png' in row 3 of labels.csv is not there (no such file; 'a/1.png' is)"),
+        ("../1.png", "../1.png' in row 3 of labels.csv is no image to train on; 'a/1.png' is"),
+        ("b/2.heic", "b/2.heic' in row 3 of labels.csv is not there (no such file; 'b/2.jpg' is)"),
+        ("X\\5.png", "in row 3 of labels.csv is not there (no such file; 'X/5.PNG' is)"),
+        ("c/7.png", "c/7.png' in row 3 of labels.csv is not there (no such file): "),
+    ):
+        (folder / "labels.csv").write_text(f"path,label\n3.png,cat\n{way},dog\n")
+        with refused(said):
+            open_dataset(str(folder))
+    (folder / "labels.csv").write_text("path,label\n/other/3.png,cat\n8.png,dog\n")
+    with refused("2 images of", "'/other/3.png' in row 2", "'3.png' is", "'8.png' in row 3"):
+        open_dataset(str(folder))
+    (folder / "labels.csv").write_text("path,label\n3.png,cat\na/1.png,dog\na\\1.png,cat\n")
+    with refused("Rows 3 and 4", "both name 'a/1.png'"):
+        open_dataset(str(folder))
+
+
 def test_a_table_of_something_else_beside_class_folders_is_passed_over(make: Make) -> None:
     folder = make("cat/1.png", "dog/2.png", labels="id,breed\n1,x\n")
     assert labels_of(folder) == {"cat/1.png": "cat", "dog/2.png": "dog"}

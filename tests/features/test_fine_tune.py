@@ -17,7 +17,7 @@ from epass.app import fine_tune as module
 from epass.app.evaluate import evaluate
 from epass.app.events import Notice, Plan, Result
 from epass.app.predict import predict
-from epass.app.request import Request, continues
+from epass.app.request import Request, compose, continues
 from epass.app.train import line_to_go_on, train
 from epass.augment import normalize
 from epass.engine.build import Experiment, build
@@ -161,7 +161,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_from_photos_to_a_fine_tuned_model(photos: Path) -> None:
-    said = {**SHORT, "steps": 4}
+    said = {**SHORT, "steps": 4, "settings": [*SHORT["settings"], "augment.horizontal_flip=false"]}
     events = list(train(str(photos), out="run", fine_tune=True, **said))
     first, second = [event.facts for event in events if isinstance(event, Plan)]
     assert (first["steps"].split(",")[0], second["steps"].split(",")[0]) == ("300", "4"), (
@@ -170,6 +170,7 @@ def test_from_photos_to_a_fine_tuned_model(photos: Path) -> None:
     assert second["network"].startswith("eye and mlp behind it, ")
     assert second["method"].endswith(", fine-tuned")
     assert second["data"].endswith("color images of 16 x 16 pixels")
+    assert read_recipe("run-fine-tuned/recipe.toml").augment == {"horizontal_flip": False}, "noise is for features"
     assert any("made for a GPU" in event.sentence for event in events if isinstance(event, Notice))
     (result,) = [event for event in events if isinstance(event, Result)]
     before, after = load_run("run").results, load_run("run-fine-tuned").results
@@ -212,6 +213,25 @@ def test_what_cannot_be_fine_tuned_is_one_sentence(photos: Path) -> None:
     with pytest.raises(InputError, match=r"^--fine-tune does not know how to go on with a wrapper"):
         train(str(photos), fine_tune=True, wrap="abc", **SHORT).result()
     assert not Path("runs").exists()
+
+
+def test_settings_of_pixels_are_refused_on_features_alone(photos: Path) -> None:
+    idle = {**SHORT, "settings": [*SHORT["settings"], "augment.horizontal_flip=false"]}
+    sentence = r"of its images, on which augment\.horizontal_flip has no say: leave it out, or learn from pixels"
+    with pytest.raises(InputError, match=sentence):
+        train(str(photos), out="run", **idle).result()
+    recipe = read_recipe("photos-simmatch").with_settings({"augment.horizontal_flip": False})
+    Path("mine.toml").write_text(recipe.to_toml())
+    with pytest.raises(InputError, match=sentence):
+        train(str(photos), out="run", recipe="mine.toml", **SHORT).result()
+    assert not Path("run").exists()
+    noisy = {**SHORT, "settings": [*SHORT["settings"], "augment.noise=0.5", "plan.steps=8"]}
+    train(str(photos), out="run", **noisy).result()
+    (Path("run") / "recipe.toml").write_text(
+        read_recipe("run/recipe.toml").with_settings({"augment.horizontal_flip": False}).to_toml()
+    )
+    train(earlier="run", out="on", steps=8, device="cpu").result()  # a run of before, which had it in vain
+    compose(Request(str(photos), features="none", settings=["augment.cutout=0"]), read_recipe("folder-simmatch"))
 
 
 def test_who_stops_the_first_run_is_told_the_whole_command() -> None:

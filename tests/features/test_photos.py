@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,14 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(NETWORKS, "eye", Eye)
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)  # drawing takes seconds
     return
+
+
+def test_leaks_among_photos_are_told_as_images_and_found_by_check(tmp_path: Path) -> None:
+    photos = draw(tmp_path / "photos", 64)
+    shutil.copy(photos / "labeled" / "a" / "24.png", photos / "test" / "a" / "copy.png")
+    sentence = r"^1 of 13 test images are among the labeled ones: remove them \(see epass check \S+/photos --seed"
+    with pytest.raises(InputError, match=sentence):
+        train(str(photos), out="run", **{**SHORT, "labels": None}).result()
 
 
 def chosen(data: Path | str, **said: Any) -> Recipe:

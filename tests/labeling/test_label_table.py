@@ -50,6 +50,16 @@ def test_the_table_is_written_soon_and_on_close(tmp_path: Path, monkeypatch: pyt
     assert as_trained(folder) == {"0.png": "forest", "1.png": "lake"}
 
 
+def test_rows_may_name_a_photo_by_another_way(tmp_path: Path) -> None:
+    folder = make(tmp_path / "photos", "a/0.png", "a/1.png")
+    (folder / "labels.csv").write_text("path,label\na\\0.PNG,ant\n./a/1.png,bee\n", encoding="utf-8")
+    project = opened(folder)
+    assert (labels(project)["a/0.png"], labels(project)["a/1.png"]) == ("ant", "bee")
+    project.rename_class(next(known.id for known in project.classes() if known.name == "ant"), "wasp")
+    project.close()
+    assert table(folder) == "path,label\na\\0.PNG,wasp\n./a/1.png,bee\n"
+
+
 def test_nothing_is_written_where_folders_say_everything(tmp_path: Path) -> None:
     folder = make(tmp_path / "photos", "ant/0.png", "bee/1.png")
     project = Project(folder, pytest.fail)

@@ -12,9 +12,11 @@ from ..errors import InputError
 from ..extensions import trust_typed
 from ..files import check_writable, write_atomically
 from ..recipe import Recipe
+from .doubts import not_read
 from .events import Event, Result, work
 from .flags import DEFAULT_METHOD, Flag, Images, Reading
 from .request import describe_method, fitting, locate
+from .seen import left_out
 from .words import count_images, percent
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def bench(
     )
     with fitting(labeled_batch, "--labeled-batch", "--labeled-batch "):
         experiment = prepare(recipe, place, classes, image_size, reading)
+        yield from not_read(experiment.dataset.passed_over)
+        yield from left_out(experiment.dataset)
         found = measure(experiment, steps=steps, command=command) | {"arguments": arguments}
     if file is not None:
         write_atomically(file, (dumps(found, indent=2) + "\n").encode())
@@ -117,7 +121,8 @@ def prepare(
         images, sizes = NOISE_IMAGES[device.type == "cuda"], {} if image_size is None else {"image_size": image_size}
         dataset = noise(images=images, classes=10 if classes is None else classes, seed=recipe.seed, **sizes)
     else:
-        dataset = open_dataset(recipe.data["name"], image_size=image_size, progress=reading)
+        # a step takes as long without the damaged files
+        dataset = open_dataset(recipe.data["name"], image_size=image_size, progress=reading, skip_unreadable=True)
     known = dataset.train.labels[dataset.train.labels >= 0]
     each = min(LABELS_PER_CLASS, int(torch.bincount(known, minlength=len(dataset.classes)).min()))
     # nobody tests, so nothing needs to be held out

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from .. import extensions
 from ..errors import InputError
 from ..runs import MODEL, RunFolder, load_run
+from .doubts import not_read
 from .evaluate import other_test
 from .events import Caution, Event, Notice, Progress, Result, work
 from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
@@ -115,6 +116,7 @@ def answers_of(
     from ..engine.infer import predict, ready
 
     dataset, images = other_test(data, model, reading, skip)
+    yield from not_read(dataset.passed_over)
     yield from left_out(dataset) if skip else ()
     again = yield from seen_again(data, images, run, ("labeled", "test"), reading, skip)
     if again:  # what it was trained on, the model is too sure of, and what it is tested on must decide nothing

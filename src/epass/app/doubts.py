@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # What people and programs write where they know nothing. 'na', 'Na' and 'none' are classes somewhere.
 NO_CLASS = frozenset({"?", "??", "???", "-", "--", "NA", "N/A", "n/a", "NaN", "nan", "None", "NULL", "null"}) | {
     text
-    for word in ("unknown", "unlabeled", "unlabelled", "tbd", "todo")
+    for word in ("unknown", "unlabeled", "unlabelled", "unsorted", "tbd", "todo")
     for text in (word, word.title(), word.upper())
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from ..errors import InputError
 from ..recipe import read_recipe
 from ..runs import SPLIT, RunFolder, load_run
 from .answering import check_width
+from .doubts import not_read
 from .events import Caution, Event, Result, work
 from .features import known_features
 from .flags import Device, Flag, Reading, Run, SkipUnreadable, Trust
@@ -57,6 +59,7 @@ def evaluate(
             yield Caution(change)
     else:
         dataset, test = other_test(data, model, reading, skip_unreadable)
+        yield from not_read(dataset.passed_over)
         again = yield from seen_again(data, test, run, ("labeled",), reading, skip_unreadable)
         if again:
             yield Caution(
@@ -112,6 +115,7 @@ def other_test(
     import torch
 
     from ..data import Images, Vectors, holds_vectors, open_dataset, with_channels
+    from ..data.read.listing import as_known
 
     if "numbers" not in model and holds_vectors(name):
         raise InputError(f"'{name}' holds vectors, and the model takes images: give it images.")
@@ -121,6 +125,7 @@ def other_test(
     if isinstance(dataset.train, Vectors):
         check_width(name, dataset.train.shape[0], model)
     classes: list[str] = model["classes"]
+    dataset = replace(dataset, classes=tuple(as_known(dataset.classes, classes).values()))
     if set(classes) != set(dataset.classes):
         missing, extra = sorted(set(classes) - set(dataset.classes)), sorted(set(dataset.classes) - set(classes))
         facts = [f"{verb} {some(names)}" for verb, names in (("lacks", missing), ("adds", extra)) if names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import extensions
 from ..errors import InputError, RunError, one_of
-from ..files import check_folder, write_atomically
+from ..files import check_folder, naming, write_atomically
+from .doubts import not_read
 from .events import Event, Notice, Result, work
 from .flags import Flag, Images, Reading, Run, Trust
 from .words import counted, file_size
@@ -88,7 +89,7 @@ def export(
         write_facts(folder, facts, card, known, run if "safetensors" in wanted else None)
         if len(wanted) > ("safetensors" in wanted):
             deployed = Deployed(net, model, raw=raw, any_size=any_size)
-            pixels = check_images(run, finished.recipe, model, images, reading)
+            pixels = yield from check_images(run, finished.recipe, model, images, reading)
             differences = write_graphs(folder, deployed, facts, known, pixels)
             for name, difference in differences.items():
                 if not difference <= LARGEST_DIFFERENCE:  # NaN is not
@@ -177,12 +178,13 @@ def write_facts(folder: Path, facts: Mapping[str, Any], card: str, known: Any, r
     if known is not None:
         write_atomically(folder / KNOWN, packed(known))
     if run is not None:
-        shutil.copyfile(run / WEIGHTS, folder / WEIGHTS)
+        with naming(folder / WEIGHTS):  # else an error of a full disk would name the weights of the run
+            shutil.copyfile(run / WEIGHTS, folder / WEIGHTS)
 
 
 def check_images(
     run: Path, recipe: Mapping[str, Any], model: Mapping[str, Any], images: Images | None, reading: Reading | None
-) -> NDArray[Any]:
+) -> Generator[Event, None, NDArray[Any]]:
     """Some real images, or vectors, as the model takes them: those that are given, or of the run's own data set."""
     from ..data import find_images, find_vectors
     from .evaluate import own_test
@@ -192,6 +194,8 @@ def check_images(
         if "numbers" in model:
             return find_vectors(name).vectors[:CHECKED].astype("float32")
         found = find_images(name, path_column=recipe["data"].get("path_column"))
+        if images is not None:  # those of the run were told when it was trained
+            yield from not_read(found.passed_over)
         readable: NDArray[Any] = next(found.chunks(model["height"], model["channels"], rows=CHECKED)).images
         if len(readable):
             return readable

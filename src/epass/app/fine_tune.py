@@ -73,13 +73,15 @@ def check_features(recipe: Recipe) -> None:
 
 def fine_tuned(recipe: Recipe, folder: Path) -> Recipe:
     """The recipe that trains the whole network of a finished run on features, in pixels."""
+    from ..engine.build import settings_of_pixels
+
     assert recipe.features is not None
     longer = recipe.with_settings({"plan.steps": PLAN["steps"]})  # durations of the method follow
     return replace(
         longer,
         source=SOURCE,
         features=None,
-        augment={},
+        augment=settings_of_pixels(recipe),  # noise is for features
         net={**recipe.net, "behind": recipe.features.get("net", "efficientnet-lite0")},
         start={"weights": str(folder.absolute())},
         plan={**longer.plan, **PLAN},

@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import fspath
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import InputError, nearest, shortened
 from ..files import write_atomically
 from .doubts import doubtful_classes
 from .events import Caution, Event, Notice, Result, Section, work
 from .flags import Flag, Images
-from .label_files import FILE, Answer, Book, called, open_book, read_answers
+from .label_files import FILE, Answer, Book, open_book, read_answers
 from .words import some
+
+if TYPE_CHECKING:
+    from ..data.read.ways import Ways
 
 LISTED_CLASSES = 30
 
@@ -34,12 +37,16 @@ def label(
     A folder of images keeps them in its table labels.csv, a table in its column
     of labels. What stood there before is kept beside it, as .bak.
     """
+    from ..data.read.listing import as_known
+
     data, labels = fspath(data), Path(labels)
     book = open_book(data)
     answers = read_answers(labels, book.key)
     if book.key == FILE:
-        answers = [one._replace(name=called(one.name, book.table.parent, book.labels)) for one in answers]
-    said = agreed(answers, labels)
+        ways = ways_in(book)
+        answers = [one._replace(name=ways.find(one.name)) for one in answers]
+    called = as_known((one.label for one in answers), book.labels.values())
+    said = agreed([one._replace(label=called[one.label]) for one in answers], labels)
     refuse_strangers(said, book, data, labels)
     changes = {name: answer.label for name, answer in said.items() if book.labels[name] != answer.label}
     if not force:
@@ -96,7 +103,7 @@ def refuse_strangers(said: dict[str, Answer], book: Book, data: str, labels: Pat
     if strange := [answer for name, answer in said.items() if name not in book.labels]:
         more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
         name = strange[0].name
-        same = [known for known in book.labels if _last(known) == _last(name)] if book.key == FILE else []
+        same = ways_in(book).near(name) if book.key == FILE else []
         hint = (
             f"'{shortened(same[0])}' is there: write it so"
             if len(same) == 1
@@ -108,9 +115,11 @@ def refuse_strangers(said: dict[str, Answer], book: Book, data: str, labels: Pat
         )
 
 
-def _last(name: str) -> str:
-    """The name of a file without the way to it."""
-    return name.replace("\\", "/").rpartition("/")[2]
+def ways_in(book: Book) -> Ways:
+    """The images of a data set, named from where its table is or from where somebody is."""
+    from ..data.read.ways import Ways
+
+    return Ways(book.table.parent, book.labels, Path())
 
 
 def refuse_changes(changed: Sequence[Answer], book: Book, labels: Path) -> None:

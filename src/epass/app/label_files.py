@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
@@ -94,23 +94,6 @@ def open_book(data: str) -> Book:
     return _book(path, FILE, sheet, [_inside(home, row[at].strip()) for row in sheet.rows])
 
 
-def called(name: str, home: Path, known: Container[str]) -> str:
-    """What an image in the folder `home` is called among those `known`, if somebody wrote another way to it.
-
-    Ways are compared as texts: nothing on the disk is followed.
-    """
-    for way in (name, name.replace("\\", "/")):
-        shown = normpath(way)
-        inside = [shown, shown.removeprefix(f"{home.resolve().name}/")]
-        whole = Path(normpath(Path(shown).absolute()))
-        folders = (Path(normpath(home.absolute())), home.resolve())
-        inside += [whole.relative_to(folder).as_posix() for folder in folders if whole.is_relative_to(folder)]
-        for one in inside:
-            if one in known:
-                return one
-    return name
-
-
 def _inside(home: Path, value: str) -> str:
     """The path of a file from the folder of its table on, as data sets call it."""
     if "\\" in value and not (home / value).is_file():
@@ -138,6 +121,7 @@ def _book_of_folder(folder: Path) -> Book:
     from ..data.read.folder import list_folder
     from ..data.read.given_labels import LABELS, find_labels
     from ..data.read.listing import names_inside
+    from ..data.read.ways import Ways
 
     table = folder / LABELS
     if table.exists() and find_labels(folder) is None:
@@ -148,7 +132,9 @@ def _book_of_folder(folder: Path) -> Book:
     sheet = read_sheet(table) if table.exists() else Sheet(["path", "label"])
     at = path_at(table, sheet.columns)
     tested = any(text.startswith("test images") for text in listing.parts.values())
-    return Book(table, FILE, labels, sheet, [normpath(row[at].strip()) for row in sheet.rows], tested)
+    ways = Ways(folder, labels)
+    names = [ways.find(normpath(row[at].strip())) for row in sheet.rows]
+    return Book(table, FILE, labels, sheet, names, tested)
 
 
 def _book_of_array(path: Path) -> Book:

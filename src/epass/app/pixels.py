@@ -1,10 +1,11 @@
-"""How large photos are, and which network learns from them, where they are learned from pixels and nobody says."""
+"""How photos are learned from pixels: their size and the network where nobody says, and what is said in vain."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from ..extensions import short
 from ..recipe import Recipe, parse_setting
 from ..runs import load_run
@@ -59,6 +60,24 @@ def chosen_size(request: Request, side: int | None) -> tuple[int, str] | None:
     time = f"{duration(seconds)} on" if seconds is not None else "the time that it takes on"
     why = f"chosen from the photos, most of which have a shorter side of {side}, and {time} a {NAMES[kind]}"
     return min(size, side // STEP * STEP), why
+
+
+def refuse_idle(request: Request, recipe: Recipe) -> None:
+    """Refuse to learn from features with settings that only change views of pixels.
+
+    Runs that began with them go on, and views of one's own may understand them.
+    """
+    from ..engine.build import settings_of_pixels
+
+    if recipe.features is None or request.fine_tune or {"weak", "strong", "crop"} & recipe.augment.keys():
+        return
+    said = {*said_settings(request), *(f"augment.{key}" for key in recipe.augment if request.recipe is not None)}
+    idle = [name for key in settings_of_pixels(recipe) if (name := f"augment.{key}") in said]
+    if idle:
+        raise InputError(
+            f"This run learns from features of its images, on which {idle[0]} has no say: leave it out, or learn from "
+            "pixels (--features none)."
+        )
 
 
 def said_settings(request: Request) -> list[str]:

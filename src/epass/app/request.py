@@ -241,6 +241,7 @@ def _side_of_photos(data: str, changed: int) -> int | None:
 def compose(request: Request, recipe: Recipe) -> Recipe:
     """`recipe` with the flags on top of it, and `--set` on top of these."""
     from ..engine.models import method_class, takes_projector, with_located_code
+    from .pixels import refuse_idle
 
     if checked_method(request) not in (None, recipe.method.get("name")):
         # the settings of one method mean nothing to another
@@ -283,6 +284,7 @@ def compose(request: Request, recipe: Recipe) -> Recipe:
     deciding = next((key for key in INSTEAD_OF_LABELS if recipe.data.get(key) is not None), None)
     if request.labels is not None and deciding is not None:
         raise InputError(f"data.{deciding} decides which images are labeled here, so --labels has no say: change that.")
+    refuse_idle(request, recipe)
     return recipe
 
 

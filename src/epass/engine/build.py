@@ -284,7 +284,12 @@ def policies_for(recipe: Recipe, dataset: Dataset) -> dict[str, Policy]:
             check_padding(settings.get("padding", 0), *dataset.train.shape[-2:])
     elif recipe.features is None:  # else another run may go on from this one, with the photos themselves
         taken = {key for policy in policies.values() for key in inspect.signature(type(policy)).parameters}
-        idle = [key for key in recipe.augment if key in arguments(Strong) and key not in taken]
+        idle = [key for key in settings_of_pixels(recipe) if key not in taken]
         if idle:
             raise InputError(f"'{dataset.name}' holds vectors, which have no augment.{idle[0]}: leave it out.")
     return policies
+
+
+def settings_of_pixels(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe says of views that vectors and features do not have, unless somebody's own policy makes them."""
+    return {key: value for key, value in recipe.augment.items() if key in arguments(Strong)}

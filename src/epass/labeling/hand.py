@@ -12,8 +12,9 @@ from typing import IO, Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 from ..app.label import agreed
-from ..app.label_files import FILE, Answer, called, path_at, read_answers, read_sheet
+from ..app.label_files import FILE, Answer, path_at, read_answers, read_sheet
 from ..app.suggested import choice, csv_bytes, served_at
+from ..data.read.ways import Ways
 from ..errors import InputError, one_of, shortened
 from ..untrusted import parse_json, printable, spreadsheet_path, spreadsheet_text
 from .board import Board
@@ -93,7 +94,8 @@ def resolve(board: Board, handed: Handed, force: bool) -> dict[str, str | int]:
 def _read(path: Path, folder: Path, places: Mapping[str, int]) -> Handed:
     if path.suffix == ".zip":
         return Handed(agreed(_read_folders(path, places), path), {})
-    answers = [one._replace(name=called(one.name, folder, places)) for one in read_answers(path, FILE)]
+    ways = Ways(folder, places, Path())
+    answers = [one._replace(name=ways.find(one.name)) for one in read_answers(path, FILE)]
     marks = _marks_in_tasks(path) if path.suffix == ".json" else _marks_in_table(path)
     if path.suffix != ".json":  # as a spreadsheet needs what would be a formula
         answers = [_without_apostrophe(answer) for answer in answers]

@@ -73,7 +73,7 @@ class Project:
             self._journal = Journal(self.home, notice)
             self._held.callback(self._journal.close)
             self._replay()
-            self._table = LabelTable(folder, self.home)
+            self._table = LabelTable(folder, self.home, self._board.places)
             self._settle()
             self._doubt()
         except BaseException:

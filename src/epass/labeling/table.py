@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
 from posixpath import normpath
@@ -10,6 +10,7 @@ from typing import Any
 
 from ..app.label_files import FILE, Book, Sheet, path_at, read_sheet
 from ..data.read.given_labels import LABELS, find_labels
+from ..data.read.ways import Ways
 from ..errors import InputError
 from ..files import write_atomically
 from ..untrusted import LARGEST_JSON, read_limited
@@ -19,7 +20,9 @@ from .journal import seal, unseal
 class LabelTable:
     """What the table says, what we wrote into it, and what somebody else changed since."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, known: Collection[str]) -> None:
+        """The `known` are the images in the folder."""
+        self._known = known
         self.path, self._memory = folder / LABELS, home / "table.json"
         self._sheet, self._names = Sheet(["path", "label"]), list[str]()
         self._seen: tuple[int, ...] | None = None
@@ -44,7 +47,8 @@ class LabelTable:
             raise InputError(f"'{self.path}' is a table of something else than paths and labels: call it otherwise.")
         sheet = read_sheet(self.path)
         at = path_at(self.path, sheet.columns)
-        self._sheet, self._names = sheet, [normpath(row[at].strip()) for row in sheet.rows]
+        ways = Ways(self.path.parent, self._known)
+        self._sheet, self._names = sheet, [ways.find(normpath(row[at].strip())) for row in sheet.rows]
         self._seen = seen
         memory, digest = self._remembered(), self._digest()
         self._foreign = digest not in (memory["now"], memory["before"])
@@ -52,7 +56,7 @@ class LabelTable:
             return {}
         # With a higher number than the last record's, records were lost, and the table is all that is left of them.
         ours = memory["labels"] if memory["n"] <= n else {}
-        texts = {name: label for name, (label, _) in given.rows.items()}
+        texts = {name: label for name, (label, _) in given.among(self._known).rows.items()}
         both = dict.fromkeys([*texts, *ours])
         return {name: texts.get(name, "") for name in both if texts.get(name, "") != ours.get(name, "")}
 

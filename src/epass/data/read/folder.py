@@ -21,7 +21,18 @@ from ...errors import InputError
 from ...files import as_text
 from .given_labels import LABELS, GivenLabels, find_labels
 from .kinds import EXTENSIONS, NOT_READ, only_others
-from .listing import ROLES, Listing, Place, check_number, name_inside, names_inside, number, quoted, taken_for
+from .listing import (
+    ROLES,
+    Listing,
+    Place,
+    cannot_be_used,
+    check_number,
+    name_inside,
+    names_inside,
+    number,
+    quoted,
+    taken_for,
+)
 
 DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
 LABELED = ("labeled", "labelled")  # whoever has such a folder means no other one to be a class
@@ -77,6 +88,10 @@ def list_layout(
         labels = [numbers[text] for text in texts]
         taken[LABELS] = f"the labels of {sum(bool(label) for label, _ in given.rows.values()):,} images"
     if labels_needed:
+        if lacking and len(classes) < 2:  # which they may be the reason of
+            raise cannot_be_used(lacking, root)
+        if len(classes) == 1 and not parts:
+            _refuse_outer(path, folders)
         check_number(classes, f"The folder '{parts.get('labeled', path)}'")
     validation, test = (
         _list_scored(parts[role], path, role, classes, problems) if role in parts and labels_needed else ([], [])
@@ -147,6 +162,16 @@ def _find_parts(
     if "labeled" not in parts and sorted_by_hand:
         raise _two_ways(path, parts, "add the labeled images as labeled/<class>/")
     return parts
+
+
+def _refuse_outer(path: Place, folders: Sequence[Place]) -> None:
+    """Name the folder inside of another one that is meant, if it holds more than one."""
+    for folder in folders:
+        if sum(is_folder for _, is_folder in _entries(folder, path, Problems())) > 1:
+            raise InputError(
+                f"'{path}' holds the single class '{as_text(folder.name)}', which holds folders itself: give "
+                f"'{folder}' if these are the classes, or add a second class."
+            )
 
 
 def _two_ways(path: Place, parts: dict[str, Place], advice: str) -> InputError:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import normpath
 
 from ...errors import InputError, shortened
+from .listing import as_known
 from .tables import LABEL_NAMES, PATH_NAMES, cell_text, find_column, open_table
+from .ways import Ways
 
 LABELS = "labels.csv"  # in the folder of images
 
@@ -26,14 +28,29 @@ class GivenLabels:
 
         The table has the last word: whoever corrects the label of an image in a class folder need not move it.
         """
-        labels = [self.rows.get(name, ("", 0))[0] or label for name, label in zip(names, known, strict=True)]
-        here = frozenset(names)
-        lacking = [(name, line) for name, (_, line) in self.rows.items() if name not in here]
-        return labels, [(name, f"in row {line} of {LABELS} {self._reason(name)}") for name, line in lacking]
+        here = dict.fromkeys(names)  # in their order, which decides what is named
+        rows = self.among(here).rows
+        given = [rows.get(name, ("", 0))[0] for name in names]
+        called = as_known(given, known)
+        labels = [called[text] or label for text, label in zip(given, known, strict=True)]
+        ways = Ways(self.table.parent, here)
+        lacking = [(name, line) for name, (_, line) in rows.items() if name not in here]
+        return labels, [(name, f"in row {line} of {LABELS} {self._reason(name, ways)}") for name, line in lacking]
 
-    def _reason(self, name: str) -> str:
+    def among(self, known: Collection[str]) -> GivenLabels:
+        """The same with the `known` images called as they are, whatever way to them is written."""
+        ways, rows = Ways(self.table.parent, known), dict[str, tuple[str, int]]()
+        for way, row in self.rows.items():
+            name = ways.find(way)
+            _refuse_two_rows(self.table, name, rows, row[1])
+            rows[name] = row
+        return replace(self, rows=rows)
+
+    def _reason(self, name: str, ways: Ways) -> str:
         there = os.path.exists(self.table.parent / name)  # which takes any text for a path
-        return "is no image to train on" if there else "is not there (no such file)"
+        near = [shortened(one) for one in ways.near(name)[:1]]
+        beside = f"; '{near[0]}' is" if near else ""
+        return f"is no image to train on{beside}" if there else f"is not there (no such file{beside})"
 
 
 def find_labels(folder: Path) -> GivenLabels | None:
@@ -55,9 +72,13 @@ def find_labels(folder: Path) -> GivenLabels | None:
         if not value:
             raise InputError(f"Row {line} of '{path}' has no path: fill it in or remove the row.")
         name = normpath(value)
-        if name in rows:
-            raise InputError(
-                f"Rows {rows[name][1]} and {line} of '{path}' both name '{shortened(name)}': remove one of them."
-            )
+        _refuse_two_rows(path, name, rows, line)
         rows[name] = (label, line)
     return GivenLabels(path, rows)
+
+
+def _refuse_two_rows(table: Path, name: str, rows: Mapping[str, tuple[str, int]], line: int) -> None:
+    if name in rows:
+        raise InputError(
+            f"Rows {rows[name][1]} and {line} of '{table}' both name '{shortened(name)}': remove one of them."
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 from ...errors import InputError, shortened, unknown
 from ...files import as_text
@@ -172,14 +173,27 @@ def number_classes(names: Iterable[str]) -> list[str]:
     return sorted(distinct, key=int) if numbers else distinct
 
 
+def as_known(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Names, and what each is called among those `known`, or among those before it, where it looks the same.
+
+    Macs write an accent as a letter of its own: what one system has written, another one does not find.
+    """
+    exact = dict.fromkeys(known)
+    forms: dict[str, str] = {}
+    for name in exact:
+        forms.setdefault(normalize("NFC", name), name)
+    return {name: name if name in exact else forms.setdefault(normalize("NFC", name), name) for name in names}
+
+
 def number(labels: Iterable[str], classes: Sequence[str], kind: str) -> list[int]:
     """The position of each label among the classes, -1 for an empty one."""
     positions = {"": -1} | {name: position for position, name in enumerate(classes)}
     labels = list(labels)
-    for label in labels:
-        if label not in positions:
+    called = as_known(dict.fromkeys(labels), classes)
+    for label, name in called.items():
+        if name not in positions:
             raise unknown(kind, label, classes)
-    return [positions[label] for label in labels]
+    return [positions[called[label]] for label in labels]
 
 
 def check_number(classes: Sequence[str], where: str) -> None:
