@@ -118,7 +118,7 @@ def train_steps(
     """Train an experiment in its folder and yield after every step: a report where one is due, or None.
 
     The arguments are those of `run`. A stop, and in a single process also a batch that cannot be had, leaves a
-    checkpoint of the steps done; what goes wrong within a step leaves those before it.
+    checkpoint of the steps done; what goes wrong within a step leaves those before it, and within the first one no run.
     """
     with ExitStack() as held:
         held.enter_context(closing(experiment.feed))
@@ -135,9 +135,11 @@ def train_steps(
                 raise
             try:
                 report = next(steps)
-            except BaseException:
+            except BaseException as problem:
                 if window.whole and alone():  # of several processes, the others are in the middle of this step
                     training.keep(done)
+                if isinstance(problem, Exception) and not (resume or done or window.count or rank()):
+                    home.clear()  # there is nothing to go on from, and the next attempt needs no --force
                 raise
             yield None if report is None else training.record(report)
         on_first_rank(training.writer.wait)
