@@ -18,7 +18,7 @@ from ..checking import leaks
 from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_recorded, split_text
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
-from ..evaluation import find_alarms, find_swallowing, find_untested, open_set_accuracy, score
+from ..evaluation import find_alarms, find_doubts, find_swallowing, open_set_accuracy, score
 from ..evaluation.alarms import EARLIEST, EARLY
 from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
@@ -378,8 +378,7 @@ def finish(
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(measured, key=lambda row: row["test_error"])
     results = results_of(experiment.split, tested.scores, best, steps=steps, seconds=rows[-1]["seconds"])
-    results["alarms"] = find_alarms(tested.answers, test.labels, row=rows[-1])
-    results["alarms"] += find_untested(test.labels, experiment.split.classes)
+    results["alarms"] = find_doubts(tested.answers, test.labels, experiment.split.classes, row=rows[-1])
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(measured), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}
