@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..files import force_to_disk, naming, seal_for, write_atomically
+from ..files import force_to_disk, naming, sealed, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .contents import Rows
 from .lock import LOCK, locked
@@ -89,7 +90,7 @@ class RunFolder:
 
         # the library reads raw memory, so a transposed view would be written in the wrong order
         arrays = {key: np.asarray(value, order="C") for key, value in tensors.items()}
-        write_atomically(self.path / name, save(arrays, seal_for(save(arrays))))
+        write_atomically(self.path / name, *sealed(partial(save, arrays)))
 
     def write_predictions(
         self,
