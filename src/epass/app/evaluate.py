@@ -63,7 +63,7 @@ def evaluate(
                 f"{again:,} of {counted(len(test), thing)} of '{data}' are labeled {thing}s that the run has learned "
                 "from: what it says about these is no test."
             )
-    yield from left_out(dataset) if skip_unreadable else ()
+    yield from left_out(dataset, skip_unreadable)
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
