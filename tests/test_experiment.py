@@ -891,6 +891,13 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
     assert next(run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu")).step == 2
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cuda")])
+def test_a_device_that_is_not_there_is_one_sentence(tmp_path: Path, digits: Dataset, device: Any) -> None:
+    with pytest.raises(InputError, match="There is no CUDA device here"):
+        next(run(TINY, tmp_path / "run", dataset=digits, device=device))
+
+
 @pytest.mark.parametrize(("step", "kept"), [(0, False), (1, True), (2, True)])
 def test_a_run_that_fails_in_its_first_step_leaves_its_folder_to_the_next(
     tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch, step: int, kept: bool

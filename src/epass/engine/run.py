@@ -68,7 +68,7 @@ def run(
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     recipe = with_located_code(recipe)
-    place = choose_device(device) if isinstance(device, str) else device
+    place = choose_device(device)
     home, split = RunFolder(folder), None
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
     if decided:
