@@ -893,7 +893,7 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("device", ["cuda", torch.device("cuda")])
-def test_a_device_that_is_not_there_is_one_sentence(tmp_path: Path, digits: Dataset, device: Any) -> None:
+def test_a_run_on_a_device_that_is_not_there_is_one_sentence(tmp_path: Path, digits: Dataset, device: Any) -> None:
     with pytest.raises(InputError, match="There is no CUDA device here"):
         next(run(TINY, tmp_path / "run", dataset=digits, device=device))
 
