@@ -896,6 +896,12 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
 def test_a_run_on_a_device_that_is_not_there_is_one_sentence(tmp_path: Path, digits: Dataset, device: Any) -> None:
     with pytest.raises(InputError, match="There is no CUDA device here"):
         next(run(TINY, tmp_path / "run", dataset=digits, device=device))
+    with pytest.raises(InputError, match="There is no CUDA device here"):
+        build(TINY, device, digits)
+
+
+def test_an_experiment_takes_a_device_by_name(digits: Dataset) -> None:
+    assert build(TINY, "cpu", digits).device == CPU
 
 
 @pytest.mark.parametrize(("step", "kept"), [(0, False), (1, True), (2, True)])
