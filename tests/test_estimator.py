@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -204,9 +205,9 @@ def test_a_float_image_gets_the_same_answer_whatever_comes_with_it(tmp_path: Pat
     together = model.predict_proba(np.concatenate([masks, images]))
     for asked in (model, SemiSupervisedClassifier.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
         with pytest.warns(UserWarning, match="read as very dark: the training images are from 0 to 255"):
-            np.testing.assert_array_equal(asked.predict_proba(masks), together[:10])
+            np.testing.assert_allclose(asked.predict_proba(masks), together[:10], rtol=1e-5)
         asked.predict_proba(masks[:1] * 0)  # black is black
-        np.testing.assert_array_equal(asked.predict_proba(images), together[10:])  # also as whole numbers
+        np.testing.assert_allclose(asked.predict_proba(images), together[10:], rtol=1e-5)  # also as whole numbers
     with pytest.raises(InputError, match="use 0 to 1 or 0 to 255"):
         model.predict(masks * 300)
 
@@ -224,6 +225,32 @@ def test_a_float_image_brighter_than_those_that_were_learned_from_is_refused(tmp
     (tmp_path / "model" / "model.json").write_text(json.dumps(facts))
     older = SemiSupervisedClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(older.predict_proba(images * 1.0), model.predict_proba(images / 255))
+
+
+def test_whole_numbers_in_a_fit_settle_what_floats_are(tmp_path: Path) -> None:
+    images, labels = squares()
+    dark = images // 16  # all below 16: by themselves such floats could be read in two ways
+    model = small(settings=PIXELS).fit(dark, labels)
+    model.save(tmp_path / "model")
+    for asked in (model, SemiSupervisedClassifier.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(asked.predict_proba(dark.astype(np.float32)), model.predict_proba(dark))
+        asked.predict_proba(dark * 0.0)  # black is black
+        with pytest.raises(InputError, match="from 0 to 1, but the training images are whole numbers from 0 to 255"):
+            asked.predict(images / images.max())
+        with pytest.raises(InputError, match="before any normalization"):
+            asked.predict(images / images.max() - 0.5)
+
+
+def test_zeros_and_ones_after_floats_from_0_to_1_are_said_to_be_dark() -> None:
+    images, labels = squares()
+    masks = (images > 128).astype(np.uint8)
+    with pytest.warns(UserWarning, match="taken as levels from 0 to 1"):
+        model = small(settings=PIXELS).fit(masks.astype(np.float32), labels)
+    with pytest.warns(UserWarning, match="uint8 values from 0 to 1, read as very dark: the training images are floats"):
+        model.predict(masks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(images)
 
 
 def test_images_are_squares_to_predict_if_they_are_to_fit() -> None:

@@ -34,10 +34,10 @@ from epass.engine.infer import predict
 from epass.engine.models import load_model, takes_projector
 from epass.engine.run import run, train_steps
 from epass.engine.timing import seconds_per_step
-from epass.errors import InputError
+from epass.errors import ContractError, InputError
 from epass.evaluation import score
 from epass.machine.device import QUEUES, ask_for_queues, choose_device, choose_precision
-from epass.method import Outcome
+from epass.method import Batch, Method, Outcome
 from epass.methods import METHODS
 from epass.recipe import Recipe, parse_recipe
 from epass.runs import RunFolder, load_run
@@ -889,6 +889,40 @@ def test_a_run_killed_before_it_was_a_run_can_be_started_again(
     for name in left:
         (tmp_path / "run" / name).write_text("{}")
     assert next(run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu")).step == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cuda")])
+def test_a_run_on_a_device_that_is_not_there_is_one_sentence(tmp_path: Path, digits: Dataset, device: Any) -> None:
+    with pytest.raises(InputError, match="There is no CUDA device here"):
+        next(run(TINY, tmp_path / "run", dataset=digits, device=device))
+    with pytest.raises(InputError, match="There is no CUDA device here"):
+        build(TINY, device, digits)
+
+
+def test_an_experiment_takes_a_device_by_name(digits: Dataset) -> None:
+    assert build(TINY, "cpu", digits).device == CPU
+
+
+@pytest.mark.parametrize(("step", "kept"), [(0, False), (1, True), (2, True)])
+def test_a_run_that_fails_in_its_first_step_leaves_its_folder_to_the_next(
+    tmp_path: Path, digits: Dataset, monkeypatch: pytest.MonkeyPatch, step: int, kept: bool
+) -> None:
+    begun: list[bool] = []
+
+    def forward(method: Method, batch: Batch) -> Outcome:
+        begun.append(home.exists())
+        outcome = right(method, batch)
+        return outcome if batch.step < step else outcome._replace(losses={})
+
+    home, right = RunFolder(tmp_path / "run"), METHODS["simmatch"].forward
+    monkeypatch.setattr(METHODS["simmatch"], "forward", forward)
+    with pytest.raises(ContractError, match="must return an `Outcome` with losses"):
+        list(run(TINY, home.path, dataset=digits, device="cpu"))
+    assert begun == [True] * (step + 1)
+    assert home.exists() == kept
+    monkeypatch.setattr(METHODS["simmatch"], "forward", right)
+    assert next(run(TINY, home.path, dataset=digits, device="cpu", resume=kept)).step in (2, 4)
 
 
 def test_the_recipe_is_written_last_so_that_a_folder_with_one_is_a_run(

@@ -125,7 +125,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 image_size=self.image_size,
                 settings=[f"{name}={toml_value(value)}" for name, value in (self.settings or {}).items()],
                 seed=int(seed),
-                device=str(self.device),
+                device=self.device,
                 out=home,
             )
             result = _watch(fit(asked, examples, codes, [str(name) for name in names]), self.verbose)
@@ -141,7 +141,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self)
         net, model = self._network
         reading = (model.get(OWN) or {}).get("reading", {})
-        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), str(self.device), reading)
+        logits = ask(net, model, X if _is_stored(X) else self._examples(X, reset=False), self.device, reading)
         return Calibration.from_json(model.get("calibration")).probabilities(logits)
 
     def predict(self, X: Any) -> Array:

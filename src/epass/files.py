@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,9 +36,16 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     force_to_disk(path.parent)  # the new name itself must survive a power cut
 
 
-def seal_for(content: bytes) -> dict[str, str]:
-    """The facts by which a safetensors file with these numbers is known to be whole: the format has no checksum."""
-    return {_SEAL: _facts_and_digest(io.BytesIO(content))[1]}
+def sealed(save: Callable[[dict[str, str]], bytes]) -> tuple[bytes, memoryview]:
+    """A safetensors file in two pieces that is known to be whole by a fact in it: the format has no checksum.
+
+    `save` makes the file with the facts it is given. They come first in its head, so that the digest of the numbers,
+    known only afterwards, can take the place of one that is as long.
+    """
+    none = "0" * 2 * hashlib.sha256().digest_size
+    content = save({_SEAL: none})
+    digest, end = _facts_and_digest(io.BytesIO(content))[1], 8 + int.from_bytes(content[:8], "little")
+    return content[:end].replace(none.encode(), digest.encode(), 1), memoryview(content)[end:]
 
 
 def check_seal(file: BinaryIO) -> None:

@@ -100,9 +100,20 @@ def test_an_image_gets_its_classes_its_set_and_whether_it_is_none_of_these(port:
     assert ask(port, method="GET", path="/health") == (200, {"status": "ok", "classes": CLASSES, "answered": 2})
 
 
-def test_a_gray_model_gets_gray_and_what_it_raises_is_not_shown(port: int, model: Brightness) -> None:
+def test_a_gray_model_gets_gray_and_what_it_raises_is_shown_to_who_serves_it_alone(
+    port: int, model: Brightness, caplog: pytest.LogCaptureFixture
+) -> None:
     model.model["channels"] = 1
     assert ask(port, photo(9)) == (500, {"error": "The model failed on this image."})
+    (record,) = caplog.records
+    assert (record.getMessage(), record.exc_info[1].args) == ("POST /predict", ("gray",))
+
+
+def test_whoever_hangs_up_is_no_failure(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
+    assert ask(port, photo(250))[0] == 200
+    assert caplog.records == []
 
 
 def test_a_vector_is_a_list_of_numbers(port: int, model: Brightness) -> None:
@@ -208,6 +219,28 @@ def test_other_machines_only_with_a_warning(exported: Path, monkeypatch: pytest.
     assert [type(event) for event in events] == [Plan, Caution, Notice, Result]
     assert "no password" in events[1].sentence
     assert Caution not in [type(event) for event in serve(exported, port=0)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have to be told of such addresses")
+def test_every_address_of_this_machine_is_its_own_name(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, said = uvicorn.Server.run, []
+
+    def asked(self: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        def ask_once() -> None:
+            connection = HTTPConnection(*sockets[0].getsockname(), timeout=30)
+            connection.request("GET", "/health")
+            said.append(connection.getresponse().status)
+            connection.close()
+            self.should_exit = True
+
+        thread = threading.Thread(target=ask_once)
+        thread.start()
+        run(self, sockets)
+        thread.join()
+
+    monkeypatch.setattr(uvicorn.Server, "run", asked)
+    serve(exported / "model.onnx", host="127.0.0.2", port=0).result()
+    assert said == [200]
 
 
 def test_a_mistake_is_one_sentence(epass: Epass, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,3 +145,15 @@ def test_neighboring_classes_are_counted_together() -> None:
     logits, labels = problem(300, 7, seed=9)
     counts = np.pad(confusion(logits, labels), (0, 2))
     assert np.array_equal(confusion(logits, labels, 3), counts.reshape(3, 3, 3, 3).sum((1, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_probabilities_are_not_taken_for_logits_without_a_word(dtype: type) -> None:
+    random = np.random.default_rng(0)
+    logits, labels = random.normal(size=(50, 4)), random.integers(0, 4, 50)
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    with pytest.warns(UserWarning, match=r"look like probabilities: .* numpy\.log of the probabilities"):
+        found = score(probs.astype(dtype), labels)
+    assert abs(found["ece"] - score(logits, labels)["ece"]) > 0.05
+    assert score(np.log(probs), labels)["ece"] == pytest.approx(score(logits, labels)["ece"])
+    score(np.eye(4)[labels], labels)  # answers of which nobody says how sure they are

@@ -292,7 +292,7 @@ def test_what_was_said_about_a_photo_waits_until_it_is_back(tmp_path: Path) -> N
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     project = opened(make(tmp_path / "photos"))
-    with pytest.raises(InputError, match="in use by process"):
+    with pytest.raises(InputError, match="in use by this process"):
         opened(tmp_path / "photos")
     project.close()
     project.close()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -210,6 +211,26 @@ def with_hook_before_a_layer(projector: ProjectorEnsemble) -> None:
     projector.heads[1][2].register_forward_pre_hook(lambda _, inputs: (inputs[0].roll(1, -1),))
 
 
+def with_a_forward_of_its_own(projector: ProjectorEnsemble) -> None:
+    layer, forward = projector.heads[1][2], projector.heads[1][2].forward  # as accelerate puts weights on a device
+    layer.forward = lambda rows: forward(rows.roll(1, -1))
+
+
+class Packed(Tensor):
+    """Weights that are more than their numbers, as torchao stores them."""
+
+    __tensor_flatten__ = None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        said = super().__torch_function__(function, types, args, kwargs)
+        return 3 * said.as_subclass(Tensor) if function is F.linear else said
+
+
+def with_packed_weights(projector: ProjectorEnsemble) -> None:
+    projector.heads[1][0].weight = nn.Parameter(projector.heads[1][0].weight.detach().as_subclass(Packed))
+
+
 CHANGES = [
     with_gelu,
     with_norm,
@@ -220,6 +241,8 @@ CHANGES = [
     with_a_layer_of_another_kind,
     with_hook,
     with_hook_before_a_layer,
+    with_a_forward_of_its_own,
+    with_packed_weights,
 ]
 
 

@@ -16,7 +16,7 @@ from epass.runs.lock import LOCK, locked
 def test_a_folder_is_held_once_and_free_afterwards(tmp_path: Path) -> None:
     home = RunFolder(tmp_path / "new" / "run")
     with home.hold():
-        with pytest.raises(InputError, match=rf"^'{home.path}' is in use by process {os.getpid()}: wait until"):
+        with pytest.raises(InputError, match=rf"^'{home.path}' is in use by this process: let the work in it end"):
             home.hold().__enter__()
         assert (home.path / LOCK).read_text() == f"{os.getpid()}\n", "who failed changed nothing"
         home.create(force=False)  # its own lock is no stranger's file

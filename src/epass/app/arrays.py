@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -203,10 +205,30 @@ def chunks_of(
                 raise InputError(f"'{found.names[position]}' {reason}: mend it or leave it out.")
             yield chunk.positions, Images(torch.from_numpy(chunk.images), torch.full((len(chunk.images),), -1))
     else:
-        level = next((number / 255 for number in (1, 255) if reading.get("brightest") == number), None)
-        if examples.dtype.kind in "iu":
-            level = 1.0  # whole numbers are gray levels, however dark all are
+        level = settled_level(examples, reading)
         side = None if reading.get("square") else model["height"]
         small, _ = as_pixels(examples, "X", len(examples), side, level, sure=level is not None)
         pixels = resize(small, model["height"])
         yield list(range(len(pixels))), Images(with_channels(pixels, model["channels"]), torch.full((len(pixels),), -1))
+
+
+def settled_level(examples: NDArray[Any], reading: Mapping[str, Any]) -> float | None:
+    """What one gray level of images in memory is, as far as `fit` has settled it; else it has to be guessed."""
+    from ..data.read.conversion import are_shares, range_words
+
+    brightest = reading.get("brightest", math.nan)  # of the floats that were learned from; None: of whole numbers
+    if examples.dtype.kind in "iu":
+        if brightest == 1 and examples.size and examples.max() == 1:
+            warnings.warn(
+                f"{range_words(examples, 'X')}, read as very dark: the training images are floats from 0 to 1.",
+                stacklevel=2,
+            )
+        return 1.0  # whole numbers are gray levels, however dark all are
+    if brightest is None:
+        if are_shares(examples) and examples.any():
+            raise InputError(
+                f"{range_words(examples, 'X')}, but the training images are whole numbers from 0 to 255: give whole "
+                "numbers, or multiply by 255."
+            )
+        return 1.0
+    return next((number / 255 for number in (1, 255) if brightest == number), None)

@@ -95,7 +95,7 @@ def bench(
     with fitting(labeled_batch, "--labeled-batch", "--labeled-batch "):
         experiment = prepare(recipe, place, classes, image_size, reading)
         yield from not_read(experiment.dataset.passed_over)
-        yield from left_out(experiment.dataset)
+        yield from left_out(experiment.dataset, True)
         found = measure(experiment, steps=steps, command=command) | {"arguments": arguments}
     if file is not None:
         write_atomically(file, (dumps(found, indent=2) + "\n").encode())

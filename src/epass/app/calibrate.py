@@ -117,7 +117,7 @@ def answers_of(
 
     dataset, images = other_test(data, model, reading, skip)
     yield from not_read(dataset.passed_over)
-    yield from left_out(dataset) if skip else ()
+    yield from left_out(dataset, skip)
     again = yield from seen_again(data, images, run, ("labeled", "test"), reading, skip)
     if again:  # what it was trained on, the model is too sure of, and what it is tested on must decide nothing
         thing = kind_of(model)
@@ -141,7 +141,7 @@ def cross_fitted(
     from ..evaluation.calibrated import check_enough
 
     recipe, images = own_images(run, reading, skip, instead=", or give other labeled images with --data")
-    yield from left_out(images) if skip else ()
+    yield from left_out(images, skip)
     dataset = open_examples(recipe, place, images)
     dataset, split, change = continued(recipe, RunFolder(run), split_record(RunFolder(run)), dataset)
     if change:

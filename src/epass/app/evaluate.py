@@ -39,7 +39,7 @@ def evaluate(
     from ..data import Normalization
     from ..engine.infer import predict, ready
     from ..engine.models import load_model, use_scores
-    from ..evaluation import SCORES, find_alarms, find_untested, score
+    from ..evaluation import SCORES, find_doubts, score
     from ..evaluation.calibrated import Calibration
     from ..machine.device import choose_device
 
@@ -66,7 +66,7 @@ def evaluate(
                 f"{again:,} of {counted(len(test), thing)} of '{data}' are labeled {thing}s that the run has learned "
                 "from: what it says about these is no test."
             )
-    yield from left_out(dataset) if skip_unreadable else ()
+    yield from left_out(dataset, skip_unreadable)
     if not len(test):
         raise InputError(f"'{run}' kept nothing to test it on (data.holdout=0): say what with --data.")
     known = yield from known_features(net, test, read_recipe(str(run / "recipe.toml")), place)
@@ -75,7 +75,7 @@ def evaluate(
     asked, examples, scale = known or (ready(net, place), test, scale)
     logits = predict(asked.to(place), examples, scale, place)
     scores = score(logits, test.labels)
-    found = find_alarms(logits, test.labels) + find_untested(test.labels, model["classes"])
+    found = find_doubts(logits, test.labels, model["classes"])
     yield from map(Caution, found)
     facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}
     values = {"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found}

@@ -70,7 +70,7 @@ def pool_of_data(
     dataset = open_dataset(
         str(locate(data)), image_size=size, skip_unreadable=skip, progress=reading, labels_needed=False
     )
-    yield from left_out(dataset)
+    yield from left_out(dataset, skip)
     yield from doubts_about(dataset)
     made_of = "numbers" if isinstance(dataset.train, Vectors) else "pixels"
     if are_photos:
@@ -116,7 +116,7 @@ def pool_of_run(
 
     loaded, model = load_model(home.path)
     recipe, dataset = own_images(home.path, reading, skip)
-    yield from left_out(dataset) if skip else ()
+    yield from left_out(dataset, skip)
     yield from doubts_about(dataset)
     if recipe.features is not None:
         dataset = yield from watched(embed_dataset(dataset, recipe.features, place), stop)

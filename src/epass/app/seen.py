@@ -51,9 +51,9 @@ def check_place(run: str | Path, recipe: Recipe, instead: str = "") -> None:
         raise InputError(f"'{run}' remembers its data at '{name}', where there is nothing now: {back}.")
 
 
-def left_out(dataset: Dataset) -> Iterator[Event]:
-    """Which files of a data set are not used, because somebody asked for that."""
-    names = [name for name, _ in dataset.skipped]
+def left_out(dataset: Dataset, asked: bool) -> Iterator[Event]:
+    """Which files of a data set are not used, if this command was `asked` to leave some out."""
+    names = [name for name, _ in dataset.skipped] if asked else []
     if names:
         files = f"{counted(len(names), 'file')} of '{dataset.name}'"
         yield Caution(f"{files} cannot be used and {'is' if len(names) == 1 else 'are'} left out: {some(names)}.")

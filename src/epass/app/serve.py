@@ -46,7 +46,7 @@ def serve(
     listener = listen(host, port)
     address = address_of(host, listener)
     local = is_local(host)
-    settings = server_settings(make_server(desk, LOCAL if local else None), 4 * WAITING)
+    settings = server_settings(make_server(desk, LOCAL | {host} if local else None), 4 * WAITING)
     yield Plan(
         f"{model}, at {address}",
         {

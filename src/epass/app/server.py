@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,8 @@ def make_server(desk: Desk, hosts: set[str] | None) -> Starlette:
     """
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.responses import JSONResponse, PlainTextResponse
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
     def answering(handler: Callable[[Request], Awaitable[dict[str, Any]]]) -> Handler:
@@ -131,7 +133,10 @@ def make_server(desk: Desk, hosts: set[str] | None) -> Starlette:
                 return JSONResponse({"error": str(refusal)}, refusal.status)
             except InputError as problem:
                 return JSONResponse({"error": str(problem)}, 400)
+            except ClientDisconnect:  # nobody is there to be answered
+                return Response(status_code=400)
             except Exception:  # nobody who asks is to see a traceback
+                logging.getLogger(__name__).exception("%s %s", request.method, request.url.path)
                 return JSONResponse({"error": "The model failed on this image."}, 500)
 
         return answer

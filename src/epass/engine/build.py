@@ -30,7 +30,7 @@ from ..data import (
 from ..errors import InputError
 from ..extensions import check_trusted
 from ..features import drained, embed_dataset, in_color, make_extractor
-from ..machine.device import choose_precision
+from ..machine.device import choose_device, choose_precision
 from ..machine.distributed import largest_over_ranks
 from ..method import Batch, Method, Outcome, Problem
 from ..methods import METHODS, WRAPPERS
@@ -191,13 +191,14 @@ class Experiment:
 
 
 def build(
-    recipe: Recipe, device: torch.device, dataset: Dataset | None = None, split: Split | None = None
+    recipe: Recipe, device: str | torch.device, dataset: Dataset | None = None, split: Split | None = None
 ) -> Experiment:
     """Objects from a recipe. A `dataset` that is already open is not read again, nor a `split` of it drawn."""
     check_recipe(recipe)
+    place = choose_device(device)
     plan = Plan(**recipe.plan)
     use_scores(plan.scores)
-    dataset = open_examples(recipe, device, dataset)
+    dataset = open_examples(recipe, place, dataset)
     split = split or split_for(recipe, dataset)
     problem = Problem(
         num_classes=len(split.classes),
@@ -209,22 +210,22 @@ def build(
         steps=plan.steps,
     )
     with drawing(fold(recipe.seed, "weights")):
-        precision = choose_precision(device, plan.precision)
+        precision = choose_precision(place, plan.precision)
         shape, classes = split.labeled.shape, split.classes
         method = make_method(recipe, problem, image_shape=shape, precision=precision, classes=classes)
     share_statistics(method)
-    method.to(device)
-    if device.type == "cuda":
+    method.to(place)
+    if place.type == "cuda":
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # before the optimizer copies layouts
     # Apple's GPUs know no float64, which equality with Pillow takes: there the images stay with the CPU.
-    home = torch.device("cpu") if device.type == "mps" else device
+    home = torch.device("cpu") if place.type == "mps" else place
     feed_of = Lookahead if isinstance(split.labeled, StreamedImages) else Feed
     average = Average(method.net, plan.average_momentum)
     cast(Classifier, average.module).precision = torch.float32  # what is kept is tested as it will be used
     return Experiment(
         recipe=recipe,
         plan=plan,
-        device=device,
+        device=place,
         dataset=dataset,
         split=split,
         problem=problem,

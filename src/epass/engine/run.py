@@ -18,7 +18,7 @@ from ..checking import leaks
 from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_recorded, split_text
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
-from ..evaluation import find_alarms, find_swallowing, find_untested, open_set_accuracy, score
+from ..evaluation import find_alarms, find_doubts, find_swallowing, open_set_accuracy, score
 from ..evaluation.alarms import EARLIEST, EARLY
 from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
@@ -68,7 +68,7 @@ def run(
         stop: Called before every step; what it raises ends the run, with a checkpoint of the steps done.
     """
     recipe = with_located_code(recipe)
-    place = choose_device(device) if isinstance(device, str) else device
+    place = choose_device(device)
     home, split = RunFolder(folder), None
     decided = resume and bool(of_first_rank(home.exists()))  # by whoever started the run
     if decided:
@@ -118,7 +118,7 @@ def train_steps(
     """Train an experiment in its folder and yield after every step: a report where one is due, or None.
 
     The arguments are those of `run`. A stop, and in a single process also a batch that cannot be had, leaves a
-    checkpoint of the steps done; what goes wrong within a step leaves those before it.
+    checkpoint of the steps done; what goes wrong within a step leaves those before it, and within the first one no run.
     """
     with ExitStack() as held:
         held.enter_context(closing(experiment.feed))
@@ -135,9 +135,11 @@ def train_steps(
                 raise
             try:
                 report = next(steps)
-            except BaseException:
+            except BaseException as problem:
                 if window.whole and alone():  # of several processes, the others are in the middle of this step
                     training.keep(done)
+                if isinstance(problem, Exception) and not (resume or done or window.count or rank()):
+                    home.clear()  # there is nothing to go on from, and the next attempt needs no --force
                 raise
             yield None if report is None else training.record(report)
         on_first_rank(training.writer.wait)
@@ -376,8 +378,7 @@ def finish(
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(measured, key=lambda row: row["test_error"])
     results = results_of(experiment.split, tested.scores, best, steps=steps, seconds=rows[-1]["seconds"])
-    results["alarms"] = find_alarms(tested.answers, test.labels, row=rows[-1])
-    results["alarms"] += find_untested(test.labels, experiment.split.classes)
+    results["alarms"] = find_doubts(tested.answers, test.labels, experiment.split.classes, row=rows[-1])
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(measured), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}

@@ -43,6 +43,17 @@ def find_alarms(
     return found
 
 
+def find_doubts(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    classes: Sequence[str],
+    who: str = "this model",
+    row: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """What has to be said about the test of a finished model: its alarms, and which classes it says nothing about."""
+    return find_alarms(logits, labels, who, row) + find_untested(labels, classes)
+
+
 def find_untested(labels: ArrayLike, classes: Sequence[str]) -> list[str]:
     """That no test image, of those with these labels (N,), is of some of the classes; nothing where all are there."""
     missing = untested(labels, classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
@@ -64,8 +65,20 @@ class Score:
 def score(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """All scores of the predictions by key, as fractions where their unit is a percentage."""
     outputs = Outputs(logits, labels)
+    if are_probabilities(outputs.logits):
+        warnings.warn(
+            "The logits look like probabilities: if they are, what is said of calibration, NLL and Brier score is "
+            "wrong. Give the logits, or numpy.log of the probabilities.",
+            stacklevel=2,
+        )
     found = {one.key: one.compute(outputs) for one in SCORES.values() if one.compute}
     return {key: float(value) for key, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def are_probabilities(logits: Floats) -> bool:
+    """Whether these (N, C) seem to be no logits; zeros and ones alone are answers, however they are meant."""
+    unsure = ((logits > 0) & (logits < 1)).any()
+    return bool(unsure and logits.min() >= 0 and np.abs(logits.sum(axis=1) - 1).max() < 1e-3)  # as of 16 bits
 
 
 def add_score(new: Score) -> None:

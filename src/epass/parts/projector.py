@@ -33,14 +33,14 @@ def is_plain(head: nn.Module) -> bool:
         return False
     first, _, second = (cast(nn.Linear, layer) for layer in head)
     whole = first.out_features == first.in_features and first.bias is not None and second.bias is not None
-    return whole and not any(map(has_hooks, (head, *head)))
+    return whole and not any(map(is_changed, (head, *head)))
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether something looks at, or changes, what goes in or out of a module."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
+def is_changed(module: nn.Module) -> bool:
+    """Whether calling a module may do more than its class says, or its weights are more than their numbers."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    packed = any(hasattr(weight, "__tensor_flatten__") for weight in module._parameters.values())  # as torchao does
+    return bool(hooks) or "forward" in module.__dict__ or packed
 
 
 class ProjectorEnsemble(nn.Module):

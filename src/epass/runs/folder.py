@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..files import force_to_disk, naming, seal_for, write_atomically
+from ..files import force_to_disk, naming, sealed, write_atomically
 from ..untrusted import LARGEST_JSON, parse_json, read_limited
 from .contents import Rows
 from .lock import LOCK, locked
@@ -65,7 +66,7 @@ class RunFolder:
         # a split beside no environment is one that somebody put there
         first = (ENVIRONMENT, SPLIT) if (self.path / ENVIRONMENT).is_file() else (ENVIRONMENT,)
         if all(name in first or _is_torn(name) for name in entries):
-            self._clear()  # all that a run killed in its first moment leaves behind
+            self.clear()  # all that a run killed in its first moment leaves behind
             return
         if not self.exists():
             raise InputError(f"'{self.path}' is not empty and holds no run; choose another folder for this one.")
@@ -74,7 +75,7 @@ class RunFolder:
                 f"'{self.path}' already holds a run; use --resume to continue it, --force to start it over, or "
                 f"'epass train --continue {self.path}' to go on from it with new labels, images or steps."
             )
-        self._clear()
+        self.clear()
 
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
@@ -89,7 +90,7 @@ class RunFolder:
 
         # the library reads raw memory, so a transposed view would be written in the wrong order
         arrays = {key: np.asarray(value, order="C") for key, value in tensors.items()}
-        write_atomically(self.path / name, save(arrays, seal_for(save(arrays))))
+        write_atomically(self.path / name, *sealed(partial(save, arrays)))
 
     def write_predictions(
         self,
@@ -170,7 +171,8 @@ class RunFolder:
         _unlink_all(self.checkpoints.glob(f".{CHECKPOINT}.*.part"))
         _unlink_all(part for name in FILES for part in self.path.glob(f".{name}.*.part"))
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Throw away the run that is in the folder; the folder is ours alone."""
         self.sweep()
         if self.checkpoints.is_dir():
             _unlink_all(self.checkpoints.glob(CHECKPOINT))

@@ -68,6 +68,11 @@ def _take(path: Path) -> int:
         except BlockingIOError:
             owner = os.read(number, 20).decode(errors="replace").strip()
             os.close(number)
+            if owner == str(os.getpid()):  # events that nobody has iterated over to their end, or another thread
+                raise InputError(
+                    f"'{path.parent}' is in use by this process: let the work in it end, delete what iterates over it, "
+                    "or choose another folder."
+                ) from None
             raise _in_use(path.parent, f"process {owner}" if owner else "another process") from None
         except OSError as problem:
             warnings.warn(

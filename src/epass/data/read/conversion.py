@@ -90,11 +90,10 @@ def gray_level(images: Array, what: str, like: float | None = None, *, sure: boo
         return 1.0
     if images.dtype.kind not in "iuf":
         raise InputError(f"{what} holds {images.dtype} values: use numbers from 0 to 1 or from 0 to 255.")
-    low, high = float(images.min()), float(images.max())
-    found = f"{what} holds {images.dtype} values from {low:g} to {high:g}"
+    low, high, found = float(images.min()), float(images.max()), range_words(images, what)
     if not (low >= -_ROUNDING and high <= 255 + _ROUNDING):  # NaN, too, is in no range
         raise InputError(f"{found}: use 0 to 1 or 0 to 255, before any normalization.")
-    unit = images.dtype.kind == "f" and high <= 1 + _ROUNDING
+    unit = are_shares(images)
     if sure and like == 1.0:
         if unit and high > 0:
             warnings.warn(f"{found}, read as very dark: the training images are from 0 to 255.", stacklevel=2)
@@ -108,6 +107,17 @@ def gray_level(images: Array, what: str, like: float | None = None, *, sure: boo
     if like is not None and level != like:
         raise InputError(f"{found}, but the training images are from 0 to {255 * like:.0f}: use one range for both.")
     return level
+
+
+def are_shares(images: Array) -> bool:
+    """Whether these may be floats from 0 to 1, which very dark ones from 0 to 255 are as well."""
+    there = images.dtype.kind == "f" and images.size
+    return bool(there and images.min() >= -_ROUNDING and images.max() <= 1 + _ROUNDING)
+
+
+def range_words(images: Array, what: str) -> str:
+    """What an array of images holds."""
+    return f"{what} holds {images.dtype} values from {images.min():g} to {images.max():g}"
 
 
 def as_labels(values: Any, what: str) -> list[int] | list[str]:
