@@ -213,6 +213,11 @@ class Wrapper(Method):
         """What is evaluated and kept; a wrapper with a classifier of its own puts that here."""
         return self.method.net
 
+    @torch.no_grad()
+    def update(self, memory: dict[str, Tensor]) -> None:
+        """The wrapped method remembers; a wrapper with a memory of its own calls this, too."""
+        self.method.update(memory)
+
     def features_of(self, outcome: Outcome) -> Features:
         """What the wrapped method exports, or a sentence that says that it does not."""
         if outcome.features is None:
