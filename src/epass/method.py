@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -182,6 +182,16 @@ def check_losses(outcome: object, who: str) -> None:
     if not [loss for loss in outcome.losses.values() if loss.requires_grad]:
         raise ContractError(
             f"{who} has no loss that weights learn from: compute one from logits that nothing detached."
+        )
+
+
+def check_places(before: Mapping[str, Tensor], after: Mapping[str, Tensor], who: str) -> None:
+    """Refuse state that steps replace instead of writing into it: a recorded step would read the old one for ever."""
+    moved = [name for name, tensor in before.items() if after[name].data_ptr() != tensor.data_ptr()]
+    if moved:
+        raise ContractError(
+            f"{who} puts other tensors in the place of {', '.join(moved)}: write into what is there (`copy_`, `lerp_`, "
+            "`add_`), because a step that is recorded on a GPU goes on with the old ones."
         )
 
 

@@ -339,6 +339,26 @@ class NotPersistent(Plain):
         self.mean.copy_(memory["mean"])
 
 
+class ReplacesBuffer(Plain):
+    """Assigns where it should write: all is well until a step is recorded."""
+
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("mean", torch.ones(3))
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * self.mean.max(), probs)
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.mean = 0.9 * self.mean + 0.1 * memory["mean"]
+
+
+class StaysInEval(Plain):
+    def finish(self, batch, loss, probs):
+        self.net.eval()
+        return super().finish(batch, loss, probs)
+
+
 class RandomStart(Plain):
     def __init__(self, net: nn.Module, problem: Problem) -> None:
         super().__init__(net, problem)
@@ -496,6 +516,8 @@ BROKEN: list[tuple[type[Method], str, str]] = [
     (KeepsTensor, "pure", r"changes losses\['labeled'\] from one call"),
     (Draws, "pure", r"changes losses\['labeled'\] from one call"),
     (WritesBatch, "pure", "changes unlabeled_index of the batch"),
+    (StaysInEval, "pure", r"leaves layers in another mode than it finds them \(`train`, `eval`\)"),
+    (ReplacesBuffer, "in_place", r"^ReplacesBuffer puts other tensors in the place of method\.mean: write into"),
     (Items, "no_host_sync", "_local_scalar_dense"),
     (Lists, "no_host_sync", "Tensor.tolist"),
     (Copies, "no_host_sync", "Tensor.cpu"),

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ..method import Batch, Method, check_losses
+from ..method import Batch, Method, check_losses, check_places
 from ..networks.shared_norm import share_statistics
 from ..training.checkpoint import restore_newest, save_checkpoint
 from ..training.step import make_step
@@ -80,13 +80,24 @@ def check_outcome(case: Case) -> None:
 
 def check_pure(case: Case) -> None:
     """`forward` reads state and never writes it: a second call gives the same outcome."""
-    method = case.trained()
+    method, fresh = case.trained(), case.build()
     for position in (0, 3):
         batch, before = case.batch(position), snapshot(method)
         first, second = named(method(batch)), named(method(batch))
+        kept = [part.training for part in fresh.modules()] == [part.training for part in method.modules()]
+        case.require(kept, "leaves layers in another mode than it finds them (`train`, `eval`): put that back.")
         case.keep(before, snapshot(method), "in `forward`: put it into `memory` and write it in `update`.")
         case.keep(named(case.batch(position)), named(batch), "of the batch: work on a copy.")
         case.keep(first, second, "from one call of `forward` to the next: it must not keep things or draw at random.")
+
+
+def check_in_place(case: Case) -> None:
+    """A step writes into the tensors of the state, and never puts others in their place."""
+    progress, step = case.start()
+    before = progress.tensors()
+    for position in range(2):
+        step(case.batch(position))
+    check_places(before, progress.tensors(), case.method.__name__)
 
 
 def check_weights_move(case: Case) -> None:
@@ -199,6 +210,7 @@ def check_static_shapes(case: Case) -> None:
 CHECKS: dict[str, Callable[[Case], None]] = {
     "outcome": check_outcome,
     "pure": check_pure,
+    "in_place": check_in_place,
     "weights_move": check_weights_move,
     "gradients": check_gradients,
     "round_trip": check_round_trip,
