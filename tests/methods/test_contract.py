@@ -626,6 +626,28 @@ def test_check_method_fails_on_a_broken_method() -> None:
         check_method(NoLoss)
 
 
+class Shortens(Wrapper):
+    """Adds a loss that is drawn at random, if it shall."""
+
+    def __init__(self, method: Method, problem: Problem, *, random: bool = False) -> None:
+        super().__init__(method)
+        self.random = random
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome: Outcome = self.method(batch)
+        small = self.features_of(outcome).strong.square().mean() * (torch.rand(()) if self.random else 1.0)
+        return outcome._replace(losses={**outcome.losses, "small": small})
+
+
+def test_check_method_checks_a_wrapper_around_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(CHECKS, "compiled")  # takes seconds
+    with pytest.raises(AssertionError, match=r"^Shortens changes losses\['small'\] from one call"):
+        check_method(Shortens, random=True)
+    with pytest.raises(AssertionError, match=r"^Shortens takes no projector"):
+        check_method(Shortens, projector={"size": 3})
+    check_method(Shortens)
+
+
 def test_a_projector_for_a_method_without_embedding_is_an_error() -> None:
     with pytest.raises(AssertionError, match="FixMatch takes no projector"):
         Case(FixMatch, {}, {"size": 3}).build()
