@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from epass.method import Batch, Method, Outcome, Problem, Wrapper
 from epass.methods.fixmatch import FixMatch
+from epass.methods.freematch import FreeMatch
 from epass.methods.supervised import Supervised
 from epass.networks.classifier import Classifier
 from epass.testing import CHECKS, PROBLEM, Case, compare_replicas, difference, snapshot
@@ -36,7 +37,7 @@ class Second(Wrapper):
         return outcome._replace(losses={**outcome.losses, "second": self.weight * loss})
 
     def update(self, memory: dict[str, Tensor]) -> None:
-        self.method.update(memory)
+        super().update(memory)
         self.get_buffer("steps").add_(1)
 
 
@@ -69,6 +70,23 @@ class Cosine(Supervised):
 def test_cases_build_a_method_around_the_network_that_it_asks_for() -> None:
     assert not Case(Cosine, {}).build().net.head.bias.requires_grad
     assert Case(Supervised, {}).build().net.head.bias.requires_grad
+
+
+class Silent(Wrapper):
+    """Says nothing of memories, since it has none."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome: Outcome = self.method(batch)
+        return outcome
+
+
+def test_a_method_remembers_whatever_is_around_it() -> None:
+    batch = CASE.batch(0)
+    plain, wrapped = (Case(FreeMatch, {}, wrap=wrap).build() for wrap in (None, lambda method, _: Silent(method)))
+    for method in (plain, wrapped):
+        method.update(method(batch).memory)
+    assert difference(snapshot(plain), snapshot(wrapped.host)) is None
+    assert difference(snapshot(plain), snapshot(Case(FreeMatch, {}).build())) is not None
 
 
 def test_a_wrapper_holds_its_method_once_and_shows_its_network() -> None:

@@ -6,16 +6,20 @@ import gc
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from epass.engine import build as build_module
 from epass.engine.build import Experiment, build
 from epass.engine.timing import seconds_per_step
-from epass.method import Outcome
+from epass.errors import ContractError
+from epass.method import Outcome, Problem
 from epass.methods import METHODS
+from epass.methods.fixmatch import FixMatch
 from epass.recipe import read_recipe
 from epass.testing import difference, named
 from epass.training.optimizer import set_lr
@@ -73,6 +77,30 @@ def test_all_of_several_processes_compile_or_none_does(monkeypatch: pytest.Monke
     monkeypatch.setattr(build_module, "largest_over_ranks", lambda failed: said.append(failed) or 0.0)
     assert experiment.make_pipeline() == ("compiled", "")
     assert said == [False, False]
+
+
+class Replaces(FixMatch):
+    """Assigns a buffer in `update`."""
+
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("steps", torch.zeros(()))
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.steps = self.steps + 1
+
+
+def test_state_that_a_recorded_step_would_not_see_again_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recorded(work: Any, example: Any, **_: object) -> Any:
+        work(example)
+        return work
+
+    monkeypatch.setattr(build_module, "Recorded", recorded)
+    monkeypatch.setattr(build_module, "Overlap", lambda *_: SimpleNamespace(step=None, feed=None))
+    make("cpu", "flexmatch").captured(compiled=False)
+    monkeypatch.setitem(METHODS, "fixmatch", Replaces)
+    with pytest.raises(ContractError, match=r"^Replaces puts other tensors in the place of method\.steps: write into"):
+        make("cpu", "fixmatch", **{"method.threshold": None}).captured(compiled=False)
 
 
 def test_too_little_memory_is_not_taken_for_a_failed_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

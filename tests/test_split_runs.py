@@ -152,9 +152,9 @@ def test_a_split_file_on_the_command_line_is_found_from_any_folder(
 KNOWN = TINY.with_settings({"data.known_classes": [2, "3", 4, 5, 6, 7], "data.labels": 24})
 
 
-@pytest.mark.parametrize("method", ["fixmatch", "iomatch"])
-def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, method: str) -> None:
-    recipe = KNOWN.with_settings({"method.name": method})
+@pytest.mark.parametrize(("method", "wrapper"), [("fixmatch", None), ("iomatch", None), ("iomatch", "mix")])
+def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, method: str, wrapper: str | None) -> None:
+    recipe = KNOWN.with_settings({"method.name": method} | ({"wrapper.name": wrapper} if wrapper else {}))
     if method == "iomatch":
         recipe = recipe.with_settings({"method.warmup_steps": 1, "projector.out_dim": 16})
     experiment = build(recipe, CPU, digits)
@@ -179,7 +179,7 @@ def test_the_model_knows_the_known_classes(tmp_path: Path, digits: Dataset, meth
         images = concatenate(split.test, split.outliers)
         with torch.no_grad():
             features = experiment.average((images.pixels.float() / 255 - digits.mean[0]) / digits.std[0]).features
-        logits = experiment.method.open_logits(features)
+        logits = experiment.method.host.open_logits(features)
         assert logits.shape == (355, 7)
         open_set = found.results["open_set"]
         assert open_set["balanced_accuracy"] == pytest.approx(open_set_accuracy(logits, images.labels))

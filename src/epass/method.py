@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -185,6 +185,16 @@ def check_losses(outcome: object, who: str) -> None:
         )
 
 
+def check_places(before: Mapping[str, Tensor], after: Mapping[str, Tensor], who: str) -> None:
+    """Refuse state that steps replace instead of writing into it: a recorded step would read the old one for ever."""
+    moved = [name for name, tensor in before.items() if after[name].data_ptr() != tensor.data_ptr()]
+    if moved:
+        raise ContractError(
+            f"{who} puts other tensors in the place of {', '.join(moved)}: write into what is there (`copy_`, `lerp_`, "
+            "`add_`), because a step that is recorded on a GPU goes on with the old ones."
+        )
+
+
 class Wrapper(Method):
     """A method around another one, to whose objective it adds; neither knows what the other consists of.
 
@@ -212,6 +222,11 @@ class Wrapper(Method):
     def net(self) -> nn.Module:  # type: ignore[override]
         """What is evaluated and kept; a wrapper with a classifier of its own puts that here."""
         return self.method.net
+
+    @torch.no_grad()
+    def update(self, memory: dict[str, Tensor]) -> None:
+        """The wrapped method remembers; a wrapper with a memory of its own calls this, too."""
+        self.method.update(memory)
 
     def features_of(self, outcome: Outcome) -> Features:
         """What the wrapped method exports, or a sentence that says that it does not."""

@@ -14,6 +14,7 @@ from epass.app.events import Caution, Result
 from epass.data import open_dataset
 from epass.evaluation import reliability
 from epass.evaluation.calibrated import Calibration, fit_calibration
+from epass.evaluation.left_out import estimate_error
 from epass.runs import load_run
 
 
@@ -37,6 +38,22 @@ def with_validation(run: Path, images: int = 100, classes: int = 10) -> tuple[np
 
 def stored(run: Path) -> Calibration:
     return Calibration.from_json(json.loads((run / "model.json").read_text()).get("calibration"))
+
+
+def test_the_luck_of_the_labels_stands_beside_a_promise_about_answers(epass: Epass, run: Path) -> None:
+    logits, labels = with_validation(run)
+
+    answer = epass("calibrate", run, "--accuracy", "0.4")
+
+    assert answer.code == 0, answer.err
+    found = stored(run)
+    answered = found.probabilities(logits).max(axis=1) >= found.answer_from
+    luck = estimate_error((logits.argmax(axis=1) != labels)[answered])
+    assert luck.low < luck.value < luck.high
+    assert (
+        f"to be right in 40 %; by the luck of the {answered.sum()} labels above it, {100 * (1 - luck.high):.0f} to "
+        f"{100 * (1 - luck.low):.0f} %" in " ".join(answer.out.split())
+    )
 
 
 def test_validation_labels_calibrate_and_everything_else_stays(epass: Epass, run: Path) -> None:

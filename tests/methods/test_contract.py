@@ -339,6 +339,26 @@ class NotPersistent(Plain):
         self.mean.copy_(memory["mean"])
 
 
+class ReplacesBuffer(Plain):
+    """Assigns where it should write: all is well until a step is recorded."""
+
+    def __init__(self, net: nn.Module, problem: Problem) -> None:
+        super().__init__(net, problem)
+        self.register_buffer("mean", torch.ones(3))
+
+    def finish(self, batch, loss, probs):
+        return super().finish(batch, loss * self.mean.max(), probs)
+
+    def update(self, memory: dict[str, Tensor]) -> None:
+        self.mean = 0.9 * self.mean + 0.1 * memory["mean"]
+
+
+class StaysInEval(Plain):
+    def finish(self, batch, loss, probs):
+        self.net.eval()
+        return super().finish(batch, loss, probs)
+
+
 class RandomStart(Plain):
     def __init__(self, net: nn.Module, problem: Problem) -> None:
         super().__init__(net, problem)
@@ -496,6 +516,8 @@ BROKEN: list[tuple[type[Method], str, str]] = [
     (KeepsTensor, "pure", r"changes losses\['labeled'\] from one call"),
     (Draws, "pure", r"changes losses\['labeled'\] from one call"),
     (WritesBatch, "pure", "changes unlabeled_index of the batch"),
+    (StaysInEval, "pure", r"leaves layers in another mode than it finds them \(`train`, `eval`\)"),
+    (ReplacesBuffer, "in_place", r"^ReplacesBuffer puts other tensors in the place of method\.mean: write into"),
     (Items, "no_host_sync", "_local_scalar_dense"),
     (Lists, "no_host_sync", "Tensor.tolist"),
     (Copies, "no_host_sync", "Tensor.cpu"),
@@ -602,6 +624,28 @@ def test_a_wrapper_that_forgets_its_base_says_what_to_call() -> None:
 def test_check_method_fails_on_a_broken_method() -> None:
     with pytest.raises(AssertionError, match=r"^NoLoss must return"):
         check_method(NoLoss)
+
+
+class Shortens(Wrapper):
+    """Adds a loss that is drawn at random, if it shall."""
+
+    def __init__(self, method: Method, problem: Problem, *, random: bool = False) -> None:
+        super().__init__(method)
+        self.random = random
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome: Outcome = self.method(batch)
+        small = self.features_of(outcome).strong.square().mean() * (torch.rand(()) if self.random else 1.0)
+        return outcome._replace(losses={**outcome.losses, "small": small})
+
+
+def test_check_method_checks_a_wrapper_around_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(CHECKS, "compiled")  # takes seconds
+    with pytest.raises(AssertionError, match=r"^Shortens changes losses\['small'\] from one call"):
+        check_method(Shortens, random=True)
+    with pytest.raises(AssertionError, match=r"^Shortens takes no projector"):
+        check_method(Shortens, projector={"size": 3})
+    check_method(Shortens)
 
 
 def test_a_projector_for_a_method_without_embedding_is_an_error() -> None:

@@ -63,6 +63,18 @@ def test_own_settings_are_compared_within_the_method_only(make_run):
     ]
 
 
+def test_a_setting_that_only_some_runs_of_a_method_say_keeps_them_apart(make_run):
+    """A recipe holds what was said: the defaults of all else are not in it."""
+    runs = [make_run(seed=0), make_run(seed=1, data__validation=0.2), make_run(seed=2, method__threshold=0.5)]
+    assert [(group.label, group.seeds) for group in group_runs(runs)] == [
+        ("SimMatch", (0,)),
+        ("SimMatch · threshold = 0.5", (2,)),
+        ("SimMatch · validation = 0.2", (1,)),
+    ]
+    others = [make_run(), make_run("fixmatch", plan__momentum=0.5)]  # each has its own recipe
+    assert [group.label for group in group_runs(others)] == ["FixMatch", "SimMatch"]
+
+
 def test_what_does_not_change_training_does_not_split(make_run):
     other = make_run(seed=1, plan__report_every=10)
     other = replace(other, recipe={**other.recipe, "source": "elsewhere"})

@@ -89,7 +89,7 @@ def calibrate(
     if before.labels:
         yield Notice(f"The calibration of before ({describe(before)}) is replaced.")
     values = {"run": str(run), "calibration": found.as_json(), "test": measure(found, trained.predictions)}
-    yield Result(f"{run} is calibrated", facts=facts(found, trained.predictions, kind_of(model)), values=values)
+    yield Result(f"{run} is calibrated", facts=facts(found, held, trained.predictions, kind_of(model)), values=values)
 
 
 def forget(run: Path, model: Mapping[str, Any], before: Calibration, said: Sequence[object]) -> Iterator[Event]:
@@ -218,9 +218,10 @@ def measure(found: Calibration, test: Predictions | None) -> dict[str, float] | 
     return values
 
 
-def facts(found: Calibration, test: Predictions | None, thing: str) -> dict[str, str]:
+def facts(found: Calibration, held: Held, test: Predictions | None, thing: str) -> dict[str, str]:
     """The calibration, and what it is worth, for people."""
     from ..evaluation.calibrated import spread
+    from ..evaluation.left_out import estimate_error, mistakes
 
     told = {"temperature": describe(found)}
     measured = measure(found, test) or {}
@@ -234,8 +235,12 @@ def facts(found: Calibration, test: Predictions | None, thing: str) -> dict[str,
             size, empty = f"{measured['set_size']:.2f} classes each", f"{percent(measured['empty_sets'], 1)} are empty"
             told["sets, tested"] = f"{percent(measured['coverage'], 1)}, {size}, {empty}, {there}"
     if found.accuracy is not None and found.answer_from is not None:
+        answered = ~found.abstains(found.probabilities(held.logits))
+        missed = estimate_error(mistakes(held.logits, held.labels)[answered])
         told["answers"] = (
-            f"from a probability of {percent(found.answer_from, 1)} on, to be right in {percent(found.accuracy, 0)}"
+            f"from a probability of {percent(found.answer_from, 1)} on, to be right in {percent(found.accuracy, 0)}; "
+            f"by the luck of the {counted(missed.labels, 'label')} above it, {100 * (1 - missed.high):.0f} to "
+            f"{percent(1 - missed.low, 0)}"
         )
         if measured:
             right = f", {percent(measured['accuracy'], 1)} of them right" if "accuracy" in measured else ""

@@ -32,7 +32,7 @@ from ..extensions import check_trusted
 from ..features import drained, embed_dataset, in_color, make_extractor
 from ..machine.device import choose_device, choose_precision
 from ..machine.distributed import largest_over_ranks
-from ..method import Batch, Method, Outcome, Problem
+from ..method import Batch, Method, Outcome, Problem, check_places
 from ..methods import METHODS, WRAPPERS
 from ..networks import NETWORKS, Classifier, find_network
 from ..networks.shared_norm import share_statistics
@@ -185,8 +185,9 @@ class Experiment:
         step = make_step(self.method, self.optimizer, self.average, compiler=compiler)
         selection = self.feed.select(0)
         make = Recorded(self.feed.batch, selection, generators=[self.feed.generator])
-        state = list(self.progress.tensors().values())
-        overlap = Overlap(self.feed.select, make, Recorded(step, make(selection), state=state))
+        state = self.progress.tensors()
+        overlap = Overlap(self.feed.select, make, Recorded(step, make(selection), state=list(state.values())))
+        check_places(state, self.progress.tensors(), type(self.method).__name__)
         return overlap.step, overlap.feed
 
 

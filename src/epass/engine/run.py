@@ -388,9 +388,10 @@ def finish(
 
 def open_set_results(experiment: Experiment, net: nn.Module) -> dict[str, Any]:
     """How well a method that can say "none of these" tells the classes and the images of none of them apart."""
-    if experiment.split.outliers is None or not experiment.method.open_set:
+    method = experiment.method.host  # whatever is around it, the open-set head is its own
+    if experiment.split.outliers is None or not method.open_set:
         return {}
     everything = concatenate(experiment.split.test, experiment.split.outliers)
     features = infer(net, everything, experiment.dataset, experiment.device).features
-    accuracy = open_set_accuracy(experiment.method.open_logits(features).cpu(), everything.labels)
+    accuracy = open_set_accuracy(method.open_logits(features).cpu(), everything.labels)
     return {"open_set": {"balanced_accuracy": accuracy, "outliers": len(experiment.split.outliers)}}

@@ -105,7 +105,3 @@ class ABC(Wrapper):
     def draw(probability: Tensor, seed: Tensor, salt: int) -> Tensor:
         """(N,) 1 with the given probability, else 0."""
         return (uniform(seed, len(probability), salt=salt) < probability).float()
-
-    @torch.no_grad()
-    def update(self, memory: dict[str, Tensor]) -> None:
-        self.method.update(memory)

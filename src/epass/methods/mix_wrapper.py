@@ -6,9 +6,6 @@ Around SimMatch or CoMatch with three projectors, EPASS makes the pseudo-labels 
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from ..errors import InputError
 from ..method import Batch, Method, Outcome, Problem, PseudoLabels, Wrapper
 from ..parts.cutmix import cut_mix, patched_consistency
@@ -43,7 +40,3 @@ class Mix(Wrapper):
         if outcome.pseudo is None:
             raise InputError(f"{type(self.host).__name__} says nothing of its pseudo-labels, so there is none to mix.")
         return outcome.pseudo
-
-    @torch.no_grad()
-    def update(self, memory: dict[str, Tensor]) -> None:
-        self.method.update(memory)

@@ -82,4 +82,4 @@ class Shrink(Wrapper):
     def update(self, memory: dict[str, Tensor]) -> None:
         memory = dict(memory)
         self.shrinking.remember(memory.pop("certain_share"))
-        self.method.update(memory)
+        super().update(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -74,12 +75,14 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     of_name: dict[str, list[Mapping[str, Any]]] = {}
     for name, setting in zip(names, settings, strict=True):
         of_name.setdefault(name, []).append(setting)
-    own, everywhere = {name: _varying(found) for name, found in of_name.items()}, _varying(settings)
+    # of one method, a run that says a setting and one that leaves it out are two ways; of others that is no surprise
+    own = {name: _varying(found, or_missing=True) for name, found in of_name.items()}
+    everywhere = {key for key in _varying(settings) if not key.startswith(("method.", "projector."))}
     together: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
     for run, name, setting in zip(runs, names, settings, strict=True):
         label = name
         for key, value in setting.items():
-            if key in (own[name] if key.startswith(("method.", "projector.")) else everywhere):
+            if key in own[name] or key in everywhere:
                 label += f" · {key.rpartition('.')[2]} = {value}"
         together.setdefault(label, []).append((run, setting))
 
@@ -153,11 +156,13 @@ def _setting(run: Run) -> Iterator[tuple[str, Any]]:
         yield "projector.combine", "mean"  # what a recipe means that does not say it
 
 
-def _varying(settings: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The keys that do not have the same value wherever they are."""
+def _varying(settings: Sequence[Mapping[str, Any]], *, or_missing: bool = False) -> set[str]:
+    """The keys that do not have the same value wherever they are, or that some settings have and others do not."""
     first: dict[str, str] = {}
-    pairs = ((key, repr(value)) for setting in settings for key, value in setting.items())
-    return {key for key, text in pairs if first.setdefault(key, text) != text}
+    pairs = [(key, repr(value)) for setting in settings for key, value in setting.items()]
+    found = {key for key, text in pairs if first.setdefault(key, text) != text}
+    times = Counter(key for key, _ in pairs)
+    return found | {key for key in times if or_missing and times[key] < len(settings)}
 
 
 def _by_seed(runs: Sequence[Run]) -> tuple[Run, ...]:

@@ -58,6 +58,11 @@ class Case:
     wrap: Callable[[Method, Problem], Method] | None = None  # a wrapper around the method, such as `ABC`
     vectors: bool = False
 
+    @property
+    def name(self) -> str:
+        """Of the class that is checked, for messages."""
+        return getattr(self.wrap, "__name__", self.method.__name__)
+
     def build(self, seed: int = 0) -> Method:
         """A fresh method; another seed gives other weights and, where they start random, other memories."""
         takes_projector = "projector" in inspect.signature(self.method).parameters
@@ -115,7 +120,7 @@ class Case:
     def require(self, condition: object, message: str) -> None:
         """Raise with the method's name unless the rule holds; `assert` would be silent under `python -O`."""
         if not condition:
-            raise AssertionError(f"{self.method.__name__} {message}")
+            raise AssertionError(f"{self.name} {message}")
 
     def keep(self, these: Mapping[str, Tensor], those: Mapping[str, Tensor], rule: str, tolerance: float = 0.0) -> None:
         """Require equal tensors, bit for bit without a tolerance."""

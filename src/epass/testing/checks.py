@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ..method import Batch, Method, check_losses
+from ..method import Batch, Method, Problem, Wrapper, check_losses, check_places, made
+from ..methods.freematch import FreeMatch
 from ..networks.shared_norm import share_statistics
 from ..training.checkpoint import restore_newest, save_checkpoint
 from ..training.step import make_step
@@ -36,10 +37,11 @@ def check_method(
     The method is built as `cls(net, problem, **arguments)` on a small convolutional network with BatchNorm, for three
     classes, six labeled images and 32 unlabeled ones. If its `__init__` has a parameter `projector`, it also gets a
     `ProjectorEnsemble`. Choose arguments under which all parts of the objective are at work: a low `threshold`, short
-    memories. Warm-ups need no change: the batches come from steps 0, 1 and from steps past a million.
+    memories. Warm-ups need no change: the batches come from steps 0, 1 and from steps past a million. A wrapper is
+    built as `cls(method, problem, **arguments)` around a FreeMatch.
 
     Args:
-        cls: The method to check.
+        cls: The method or wrapper to check.
         projector: Keyword arguments of its `ProjectorEnsemble`, for instance `{"size": 3}`.
         vectors: Check it on vectors and a linear layer with BatchNorm instead.
         **arguments: Hyper-parameters of the method.
@@ -48,6 +50,13 @@ def check_method(
         AssertionError: A rule is broken; the message says which one and how to mend it.
     """
     case = Case(cls, arguments, projector, vectors=vectors)
+    if issubclass(cls, Wrapper):
+
+        def wrap(method: Method, problem: Problem) -> Method:
+            return made(cls, method, problem, **arguments)
+
+        wrap.__name__ = cls.__name__  # what messages call it
+        case = Case(FreeMatch, {}, projector, wrap, vectors)
     for check in CHECKS.values():
         check(case)
 
@@ -80,13 +89,24 @@ def check_outcome(case: Case) -> None:
 
 def check_pure(case: Case) -> None:
     """`forward` reads state and never writes it: a second call gives the same outcome."""
-    method = case.trained()
+    method, fresh = case.trained(), case.build()
     for position in (0, 3):
         batch, before = case.batch(position), snapshot(method)
         first, second = named(method(batch)), named(method(batch))
+        kept = [part.training for part in fresh.modules()] == [part.training for part in method.modules()]
+        case.require(kept, "leaves layers in another mode than it finds them (`train`, `eval`): put that back.")
         case.keep(before, snapshot(method), "in `forward`: put it into `memory` and write it in `update`.")
         case.keep(named(case.batch(position)), named(batch), "of the batch: work on a copy.")
         case.keep(first, second, "from one call of `forward` to the next: it must not keep things or draw at random.")
+
+
+def check_in_place(case: Case) -> None:
+    """A step writes into the tensors of the state, and never puts others in their place."""
+    progress, step = case.start()
+    before = progress.tensors()
+    for position in range(2):
+        step(case.batch(position))
+    check_places(before, progress.tensors(), case.name)
 
 
 def check_weights_move(case: Case) -> None:
@@ -159,7 +179,7 @@ def check_compiled(case: Case) -> None:
                 eager, traced = named(step(batch)), named(compiled_step(batch))
                 case.keep(eager, traced, "when compiled: let no Python value decide, only tensors.", TOLERANCE)
         except torch._dynamo.exc.TorchDynamoException as error:
-            raise AssertionError(f"{case.method.__name__} does not compile to one graph: {error}") from error
+            raise AssertionError(f"{case.name} does not compile to one graph: {error}") from error
         finally:
             torch._dynamo.reset()
 
@@ -199,6 +219,7 @@ def check_static_shapes(case: Case) -> None:
 CHECKS: dict[str, Callable[[Case], None]] = {
     "outcome": check_outcome,
     "pure": check_pure,
+    "in_place": check_in_place,
     "weights_move": check_weights_move,
     "gradients": check_gradients,
     "round_trip": check_round_trip,
