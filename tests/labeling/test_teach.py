@@ -48,6 +48,13 @@ def taught(teacher: Teacher, images: Iterator[int] | range, marks: list[tuple[in
     return lesson
 
 
+def test_beliefs_say_which_images_cannot_be_read() -> None:
+    some = examples()._replace(ids=np.arange(COUNT) + 1, images=COUNT + 2)
+    teacher = Teacher(some, torch.device("cpu"))
+    found = teacher.believe(teacher.lesson(1, [(0, 7), (3, 7)], []))
+    assert found.unreadable == [0, COUNT + 1]
+
+
 def test_guesses_of_all_images_appear_with_an_accuracy() -> None:
     teacher = Teacher(examples(), torch.device("cpu"))
     found = teacher.believe(taught(teacher, range(12)))

@@ -397,6 +397,17 @@ def test_a_small_photo_grows_only_as_far_as_it_can_be_seen(browser, studio):
     browser.wait_for(f"{sizes}.join() === '360,320'")  # which it gets once it is loaded
 
 
+def test_labels_of_images_that_cannot_be_read_are_not_behind(browser, studio):
+    studio.teach_from = 4
+    for key in "11112":
+        browser.press(key)
+    wait_until(lambda: studio.model and studio.model["labels"] == 5)
+    studio.model |= {"labels": 4, "unreadable": 1}
+    browser.reload()
+    assert "up to date" in text(browser, ".model header")
+    assert "Without 1 label of images that cannot be read." in text(browser, ".model")
+
+
 def test_the_card_of_the_model_says_what_its_accuracy_was_measured_on(browser, studio):
     studio.teach_from = 4
     for key in "1231":

@@ -99,7 +99,8 @@ class Learner:
             "history": [newest[count] for count in sorted(newest)],
             "enough": enough(rows, left),
             "seconds": facts["seconds"],
-            "behind": int((beliefs.taught != labels).sum()),
+            "behind": int(self._news(beliefs).sum()),
+            "unreadable": int((labels[beliefs.unreadable] >= 0).sum()),
         }
 
     def ids(self, view: str, **which: int) -> list[int]:
@@ -274,7 +275,13 @@ class Learner:
         self._request(process.stdin, "all", quiet=shown)
 
     def _is_current(self, beliefs: Beliefs) -> bool:
-        return bool((beliefs.taught == self.project.labels).all())
+        return not self._news(beliefs).any()
+
+    def _news(self, beliefs: Beliefs) -> NDArray[np.bool_]:
+        """The images whose label was not learned yet; that of an image which cannot be read never is."""
+        news: NDArray[np.bool_] = beliefs.taught != self.project.labels
+        news[beliefs.unreadable] = False
+        return news
 
     def _request(self, pipe: IO[str], what: Due, *, quiet: bool = False) -> None:
         n = self.project.n  # before the labels: a change in between is learned now, and again

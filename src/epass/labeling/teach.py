@@ -255,6 +255,7 @@ class Teacher:
         suggested, fair, by = self.suggest(lesson, self.shown)
         size, ids = self.examples.images, self.examples.ids
         facts: dict[str, Any] = {"by": by, "fair": ids[fair].tolist(), "labels": len(lesson.labels), "how": None}
+        facts["unreadable"] = np.setdiff1d(np.arange(size), ids).tolist()
         guess, second, taught = (np.full(size, -1, dtype=np.int32) for _ in range(3))
         confidence, margin, doubt = (np.full(size, np.nan, dtype=np.float32) for _ in range(3))
         suspects: Rows = np.empty(0, dtype=np.int64)
