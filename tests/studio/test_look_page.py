@@ -198,15 +198,25 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert browser.evaluate("document.querySelector('[data-card=predict] button').disabled")
     press(browser, "Train one")
     browser.wait_for("!!document.querySelector('.view-finish progress')")
+    # one damaged photo, or a label of one that is gone, must not be the end: nobody can say more here than yes
+    assert studio.asked[-1] == ("/api/jobs", {"do": "train", "said": {"skip_unreadable": True}, "plan": False})
     studio.runs = kept
     studio.jobs["job-0"] |= {"state": "finished", "progress": None}
     studio.publish_soon("job", studio.jobs["job-0"])
     press(browser, "Write the table")
     browser.wait_for("!!document.querySelector('[data-card=predict] progress')")
+    lacking = {
+        "kind": "section",
+        "title": "1 image without an answer:",
+        "facts": {},
+        "lines": ["odd.jpg cannot be read"],
+    }
     studio.jobs["job-1"] |= {"state": "finished", "progress": None, "files": [{"what": "table", "name": "names.csv"}]}
+    studio.jobs["job-1"] |= {"events": [lacking], "result": {"facts": {}, "partial": True}}
     studio.publish_soon("job", studio.jobs["job-1"])
     link = browser.wait_for("document.querySelector('[data-card=predict] .files a')?.getAttribute('href')")
     assert link == "/api/jobs/job-1/files/names.csv"
+    assert "odd.jpg cannot be read" in browser.evaluate("document.querySelector('[data-card=predict]').innerText")
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
 
 
