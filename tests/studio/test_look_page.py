@@ -114,10 +114,21 @@ def test_lists_have_counts_and_a_cell_opens_its_images(browser, show):
     assert banner.startswith("Labeled street, guessed beach · 1 image")
 
 
+def test_a_count_of_a_list_is_never_broken_into_two_numbers(browser, studio, show):
+    asked = studio.ids
+    studio.ids = lambda view, said: list(range(131)) if view == "mistakes" else asked(view, said)
+    show("look", "document.querySelector('[data-list=mistakes] .list-count')?.textContent === '131'", width=1280)
+    found = "document.querySelector('[data-list=mistakes] .list-count')"
+    lines = f"(() => {{ const all = document.createRange(); all.selectNode({found}.firstChild);"
+    assert browser.evaluate(f"{lines} return all.getClientRects().length; }})()") == 1
+
+
 def test_without_a_model_it_says_what_is_missing(browser, studio, show):
     studio.model, studio.labels = None, {}
     said = show("look", "document.querySelector('.view-look .lead')?.textContent")
     assert said == "Nothing yet: label at least 2 images in each of two classes, and a model appears by itself."
+    words = "document.querySelector('[data-list=mistakes]')?.innerText"
+    assert "There is no model yet." in browser.wait_for(words)  # and so no label was left out, and none was missed
 
 
 def test_with_too_few_labels_it_says_how_many_more(browser, studio, show):
