@@ -417,6 +417,9 @@ def test_the_card_of_the_model_says_what_its_accuracy_was_measured_on(browser, s
     studio.loop.call_soon_threadsafe(studio.publish, "model", known)
     browser.wait_for("document.querySelector('.model').innerText.includes('A fair sample.')")
     assert "over 3 of your 4 labels" in text(browser, ".score")
+    known = {**known, "accuracy": {**known["accuracy"], "labels": 9}}  # five were taken back since
+    studio.loop.call_soon_threadsafe(studio.publish, "model", known)
+    browser.wait_for("document.querySelector('.score').innerText.includes('over the 9 labels of before')")
     known |= {"about": "Two more labels are needed.", "accuracy": None}
     studio.loop.call_soon_threadsafe(studio.publish, "model", known)
     browser.wait_for("document.querySelector('.model').innerText.includes('Two more labels are needed.')")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import one_of
 from ..machine.cpu import count_cores
 from .beliefs import BELIEFS, SEMI_SUPERVISED, TYPICAL, Beliefs, Ids, digest_of, read_beliefs
-from .enough import enough, why_no_accuracy
+from .enough import enough, standing, why_no_accuracy
 from .maps import read_map
 from .pace import Due, Pace
 from .steps import NUMBERS
@@ -85,7 +85,7 @@ class Learner:
         beliefs, labels = self.beliefs, self.project.labels
         if beliefs is None or beliefs.how is None:
             return None
-        facts, rows = beliefs.facts, list(self.history)
+        facts, rows = beliefs.facts, standing(list(self.history))
         left = int(((labels < 0) & (self.project.marks == 0)).sum())
         newest = {row["labels"]: row for row in rows if row["how"] == beliefs.how}
         return {
@@ -368,7 +368,8 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
         for line in path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
                 row = json.loads(line)
-                if isinstance(row, dict) and {"n", "labels", "how", "accuracy"} <= set(row):
+                known = isinstance(row, dict) and {"n", "labels", "how", "accuracy"} <= set(row)
+                if known and {type(row["n"]), type(row["labels"])} == {int}:
                     rows.append(row)
     return rows
 

@@ -25,7 +25,8 @@ export function makeModel(studio) {
   function accuracy({ accuracy: score, how, labels }) {
     if (!score) return el("p", {}, `A first model (${how}) guesses already.`);
     const range = `${percent(score.low)} to ${percent(score.high)}`;
-    const asked = score.labels < labels ? `${score.labels.toLocaleString("en")} of your ${count(labels, "label")}` : `your ${count(labels, "label")}`;
+    const asked = score.labels < labels ? `${score.labels.toLocaleString("en")} of your ${count(labels, "label")}`
+      : score.labels > labels ? `the ${count(score.labels, "label")} of before` : `your ${count(labels, "label")}`;
     return el("p", { class: "score" }, el("b", { class: "number" }, percent(score.value)), el("span", { class: "small" }, "right ",
       el("span", { class: "faint" }, `(${range}), by cross-validation over ${asked}`)));
   }
