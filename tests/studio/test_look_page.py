@@ -231,6 +231,18 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_model_that_could_not_be_trained_again_is_told_beside_the_one_there_is(browser, studio, show, late):
+    show("finish", "!!document.querySelector('#finish-run')")
+    press(browser, "Train again from the labels of now")
+    browser.wait_for("!!document.querySelector('.view-finish progress')")
+    why = {"state": "refused", "progress": None, "sentence": "There is no room on the disk."}
+    studio.jobs["job-0"] |= why | ({} if late else {"started": 1.0})  # a later run, of a terminal, makes it old news
+    studio.publish_soon("job", studio.jobs["job-0"])
+    browser.wait_for("!document.querySelector('.view-finish progress')")
+    assert ("no room on the disk" in browser.evaluate("document.querySelector('.view-finish').innerText")) is late
+
+
 def test_news_of_a_job_are_not_undone_by_an_older_list(browser, show):
     """The list is asked for, a job ends, and only then the answer arrives, which says that it runs."""
     show("finish", "!!document.querySelector('#finish-file')")

@@ -62,7 +62,8 @@ export function mount(root, studio) {
     const run = current();
     const training = jobs.all().find((job) => job.do === "train" && isRunning(job));
     const last = newest("train");
-    const failed = last && !run && !isRunning(last) ? last.sentence : "";
+    const newer = (job) => !(Date.parse(finished()[0]?.started) / 1000 >= job.started);
+    const failed = last && !isRunning(last) && last.state !== "finished" && newer(last) ? last.sentence : "";
     const names = finished().map(({ name }) => name);
     const ready = state.classes.filter((each) => each.count >= 2).length >= 2;
     const busy = Boolean(training) || wished.has("train");
