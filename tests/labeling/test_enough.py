@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from epass.labeling.enough import enough, why_no_accuracy
+from epass.labeling.enough import enough, standing, why_no_accuracy
 
 
 def row(labels: int, accuracy: float | None, changed: float | None = 0.1, **more: Any) -> dict[str, Any]:
@@ -53,6 +53,14 @@ def test_right_guesses_speak_for_enough_and_wrong_ones_do_not() -> None:
 def test_rows_of_the_other_way_to_learn_are_not_compared_with() -> None:
     history = [row(40, 0.5, how="labels only"), *(row(labels, 0.9, 0.01) for labels in range(60, 160, 5))]
     assert enough(history, 100)["verdict"] == "yes"
+
+
+def test_labels_that_were_taken_back_speak_for_nothing() -> None:
+    accepted = [row(40, 0.8, n=1), row(300, 0.9, 0.0, n=2, asked=260, right=260), row(40, 0.8, n=3)]
+    assert standing(accepted) == [accepted[0], accepted[2]]
+    assert enough(standing(accepted), 100)["verdict"] == "not yet"
+    late = [row(41, 0.8, n=6), row(40, 0.8, n=5)]  # which took longer to learn
+    assert standing(late) == late
 
 
 def test_where_every_image_has_an_answer_it_is_enough() -> None:

@@ -33,6 +33,24 @@ def table(folder: Path) -> str:
     return (folder / "labels.csv").read_text(encoding="utf-8")
 
 
+def test_answers_that_the_table_lacks_are_written_without_another_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE", 0.01)
+    folder = make(tmp_path / "photos")
+    project = opened(folder)
+    say(project, 0, 0)
+    project.close()
+    (folder / "labels.csv").unlink()  # as after a kill within the first second
+    project = opened(folder)
+    for _ in range(6000):
+        if (folder / "labels.csv").exists():
+            break
+        time.sleep(0.01)
+    assert table(folder) == "path,label\n0.png,forest\n"
+    project.close()
+
+
 def test_the_table_is_written_soon_and_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LATE", 0.01)
     folder = make(tmp_path / "photos")

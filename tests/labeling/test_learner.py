@@ -178,6 +178,28 @@ def test_views_follow_from_beliefs_and_from_the_labels_of_now(
     json.dumps([summary, found, bins], allow_nan=False)
 
 
+def test_the_growth_of_labels_that_were_taken_back_is_not_shown(project: Project) -> None:
+    label(project, range(12))
+    believed(project).write(project.home / BELIEFS)
+    known = {"how": SEMI_SUPERVISED, "accuracy": 0.9, "low": 0.8, "high": 1.0, "changed": 0.0}
+    rows = [known | {"n": n, "labels": labels} for n, labels in ((1, 10), (2, 40), (3, 12))]
+    torn = known | {"n": None, "labels": 12}
+    (project.home / HISTORY).write_text("\n".join(map(json.dumps, [*rows, torn])))
+    summary = Learner(project, lambda *_: None).summary()
+    assert summary is not None
+    assert summary["history"] == [rows[0], rows[2]]
+
+
+def test_a_label_of_an_image_that_cannot_be_read_is_not_behind(project: Project) -> None:
+    label(project, range(12))
+    facts = believed(project).facts
+    label(project, [20, 21])
+    believed(project, facts={**facts, "unreadable": [20, 30]}).write(project.home / BELIEFS)
+    summary = Learner(project, lambda *_: None).summary()
+    assert summary is not None
+    assert (summary["behind"], summary["unreadable"]) == (1, 1)  # 21 is the one, 20 the other
+
+
 def test_a_class_that_was_merged_is_guessed_no_more(project: Project) -> None:
     label(project, range(12))
     believed(project).write(project.home / BELIEFS)

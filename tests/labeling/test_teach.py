@@ -48,6 +48,13 @@ def taught(teacher: Teacher, images: Iterator[int] | range, marks: list[tuple[in
     return lesson
 
 
+def test_beliefs_say_which_images_cannot_be_read() -> None:
+    some = examples()._replace(ids=np.arange(COUNT) + 1, images=COUNT + 2)
+    teacher = Teacher(some, torch.device("cpu"))
+    found = teacher.believe(teacher.lesson(1, [(0, 7), (3, 7)], []))
+    assert found.unreadable == [0, COUNT + 1]
+
+
 def test_guesses_of_all_images_appear_with_an_accuracy() -> None:
     teacher = Teacher(examples(), torch.device("cpu"))
     found = teacher.believe(taught(teacher, range(12)))
@@ -163,6 +170,21 @@ def test_an_accuracy_is_measured_on_a_fair_sample_as_soon_as_there_is_one() -> N
     teacher.learn_labels(lesson)
     upcoming = [image for image in teacher.order.tolist() if lesson.left[image]]
     assert teacher.believe(lesson).suggested[0] == upcoming[0]  # also for those who answer one of each list
+
+
+def test_an_earlier_accuracy_is_told_with_what_it_was_measured_on() -> None:
+    teacher = Teacher(examples(), torch.device("cpu"))
+    fair, other = teacher.order[:13].tolist(), teacher.order[30:50].tolist()
+    before = teacher.believe(taught(teacher, [*fair, *other]))
+    assert (before.facts["accuracy"]["labels"], before.facts["sampled"]) == (13, True)
+    lesson = teacher.lesson(2, [(image, truth(image)) for image in other], [])
+    teacher.learn_labels(lesson)
+    known, steps = teacher.semi, teacher.learn_all(lesson)
+    while teacher.semi is known:  # then there are guesses, and their accuracy is measured next
+        next(steps)
+    assert not lesson.sample.any()
+    found = teacher.believe(lesson)
+    assert (found.facts["labels"], found.facts["accuracy"]["labels"], found.facts["sampled"]) == (20, 13, True)
 
 
 def test_a_wrong_label_is_suspected() -> None:

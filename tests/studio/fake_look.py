@@ -48,7 +48,7 @@ class FakeLook(FakeStudio):
             "id": f"job-{len(self.jobs)}",
             "do": do,
             "said": said,
-            "started": 1.79e9 + len(self.jobs),
+            "started": 1.8e9 + len(self.jobs),
             "ended": None,
         }
         known |= {

@@ -35,11 +35,15 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 class FakeStudio:
-    """What the server knows and answers; `gone` lets every request fail, `held` and `wait` let writes take long."""
+    """What the server knows and answers; `gone` lets every request fail, `held` and `wait` let writes take long.
+
+    `start` is the number of its start, and `locked` is how a page finds the next one: its cookie is of no use.
+    """
 
     def __init__(self, names: list[str], truth: list[str], photos: Path | None = None) -> None:
         self.names, self.truth, self.photos = names, truth, photos
         self.n, self.gone, self.held, self.wait = 0, False, False, 0.0
+        self.start, self.digest, self.locked = "1", "of these photos", False
         self.classes: list[dict[str, Any]] = []
         self.labels: dict[int, int] = {}
         self.marks: dict[int, str] = {}
@@ -68,7 +72,8 @@ class FakeStudio:
     def state(self) -> dict[str, Any]:
         held = list(self.marks.values())
         return {
-            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos", "version": "1"},
+            "project": {"name": "photos", "images": len(self.names), "folder": "/home/me/photos",
+                        "version": self.start, "digest": self.digest},
             "n": self.n,
             "classes": self.counted(), "marks": {mark: held.count(mark) for mark in MARKS},
             "labeled": len(self.labels), "keys": self.keys, "model": self.model, "progress": None,
@@ -223,6 +228,8 @@ class FakeStudio:
             self.loop = asyncio.get_running_loop()
             if self.gone:
                 return Response(status_code=503)
+            if self.locked and request.url.path.startswith("/api/"):
+                return JSONResponse({"error": "Open the address that the terminal printed."}, 401)
             response = await self._serve(request, folders)
             response.headers["Content-Security-Policy"] = POLICY
             response.headers.setdefault("Cache-Control", "no-cache")
@@ -256,6 +263,8 @@ class FakeStudio:
         body = json.loads(content)
         if path == "/api/rows":
             return JSONResponse({"rows": [self.row(i) for i in body["ids"]]})
+        if path == "/api/answers" and body["version"] != self.start:
+            return JSONResponse({"error": "The studio was started again meanwhile: reload the page."}, 412)
         if path == "/api/answers":
             return self.answer(body)
         if path == "/api/undo":

@@ -303,6 +303,40 @@ def test_while_the_server_is_gone_nothing_is_lost_and_nobody_goes_on(browser, st
     assert [each["label"] for each in studio.answers] == [0, 2]
 
 
+def start_again(browser, studio):
+    """Let an answer be under way while the server goes and another one comes, which the page may not enter yet."""
+    number = shown(browser)
+    studio.gone = True
+    browser.press("1")
+    text(browser, "#bar")
+    studio.start, studio.locked, studio.gone = "2", True, False
+    browser.wait_for("document.getElementById('bar').innerText.includes('Open the address')")
+    assert "Not saved yet: 1 answer" in text(browser, "#bar")
+    browser.evaluate("globalThis.before = true")
+    return number
+
+
+def test_an_answer_under_way_is_written_by_the_next_start_of_the_server(browser, studio):
+    number = start_again(browser, studio)
+    studio.locked = False
+    wait_until(lambda: studio.labels == {number: 0})
+    browser.wait_for("globalThis.before === undefined && !!document.querySelector('.single-name')?.textContent")
+
+
+@pytest.mark.parametrize("change", ["photos", "classes"])
+def test_an_answer_that_means_something_else_after_the_next_start_is_told_to_be_lost(browser, studio, change):
+    start_again(browser, studio)
+    if change == "photos":
+        studio.digest = "of other photos"
+    else:
+        studio.classes = [{**each, "id": (each["id"] + 1) % 3} for each in studio.classes]
+    studio.locked = False
+    browser.wait_for("document.getElementById('bar').innerText.startsWith('Not saved: 1 answer.')")
+    time.sleep(3)  # a connection that is back is no reason to take the sentence away, nor is a new start
+    assert browser.evaluate("globalThis.before && document.getElementById('bar').innerText").startswith("Not saved: 1")
+    assert not studio.labels
+
+
 def test_a_reload_finds_the_place_and_what_was_before_it(browser, studio):
     order = studio.ids("suggested", {})
     for key in "123":
@@ -363,6 +397,17 @@ def test_a_small_photo_grows_only_as_far_as_it_can_be_seen(browser, studio):
     browser.wait_for(f"{sizes}.join() === '360,320'")  # which it gets once it is loaded
 
 
+def test_labels_of_images_that_cannot_be_read_are_not_behind(browser, studio):
+    studio.teach_from = 4
+    for key in "11112":
+        browser.press(key)
+    wait_until(lambda: studio.model and studio.model["labels"] == 5)
+    studio.model |= {"labels": 4, "unreadable": 1}
+    browser.reload()
+    assert "up to date" in text(browser, ".model header")
+    assert "Without 1 label of images that cannot be read." in text(browser, ".model")
+
+
 def test_the_card_of_the_model_says_what_its_accuracy_was_measured_on(browser, studio):
     studio.teach_from = 4
     for key in "1231":
@@ -372,6 +417,9 @@ def test_the_card_of_the_model_says_what_its_accuracy_was_measured_on(browser, s
     studio.loop.call_soon_threadsafe(studio.publish, "model", known)
     browser.wait_for("document.querySelector('.model').innerText.includes('A fair sample.')")
     assert "over 3 of your 4 labels" in text(browser, ".score")
+    known = {**known, "accuracy": {**known["accuracy"], "labels": 9}}  # five were taken back since
+    studio.loop.call_soon_threadsafe(studio.publish, "model", known)
+    browser.wait_for("document.querySelector('.score').innerText.includes('over the 9 labels of before')")
     known |= {"about": "Two more labels are needed.", "accuracy": None}
     studio.loop.call_soon_threadsafe(studio.publish, "model", known)
     browser.wait_for("document.querySelector('.model').innerText.includes('Two more labels are needed.')")

@@ -114,10 +114,21 @@ def test_lists_have_counts_and_a_cell_opens_its_images(browser, show):
     assert banner.startswith("Labeled street, guessed beach · 1 image")
 
 
+def test_a_count_of_a_list_is_never_broken_into_two_numbers(browser, studio, show):
+    asked = studio.ids
+    studio.ids = lambda view, said: list(range(131)) if view == "mistakes" else asked(view, said)
+    show("look", "document.querySelector('[data-list=mistakes] .list-count')?.textContent === '131'", width=1280)
+    found = "document.querySelector('[data-list=mistakes] .list-count')"
+    lines = f"(() => {{ const all = document.createRange(); all.selectNode({found}.firstChild);"
+    assert browser.evaluate(f"{lines} return all.getClientRects().length; }})()") == 1
+
+
 def test_without_a_model_it_says_what_is_missing(browser, studio, show):
     studio.model, studio.labels = None, {}
     said = show("look", "document.querySelector('.view-look .lead')?.textContent")
     assert said == "Nothing yet: label at least 2 images in each of two classes, and a model appears by itself."
+    words = "document.querySelector('[data-list=mistakes]')?.innerText"
+    assert "There is no model yet." in browser.wait_for(words)  # and so no label was left out, and none was missed
 
 
 def test_with_too_few_labels_it_says_how_many_more(browser, studio, show):
@@ -198,16 +209,38 @@ def test_finish_trains_where_there_is_no_run_then_writes_the_table(browser, stud
     assert browser.evaluate("document.querySelector('[data-card=predict] button').disabled")
     press(browser, "Train one")
     browser.wait_for("!!document.querySelector('.view-finish progress')")
+    # one damaged photo, or a label of one that is gone, must not be the end: nobody can say more here than yes
+    assert studio.asked[-1] == ("/api/jobs", {"do": "train", "said": {"skip_unreadable": True}, "plan": False})
     studio.runs = kept
     studio.jobs["job-0"] |= {"state": "finished", "progress": None}
     studio.publish_soon("job", studio.jobs["job-0"])
     press(browser, "Write the table")
     browser.wait_for("!!document.querySelector('[data-card=predict] progress')")
+    lacking = {
+        "kind": "section",
+        "title": "1 image without an answer:",
+        "facts": {},
+        "lines": ["odd.jpg cannot be read"],
+    }
     studio.jobs["job-1"] |= {"state": "finished", "progress": None, "files": [{"what": "table", "name": "names.csv"}]}
+    studio.jobs["job-1"] |= {"events": [lacking], "result": {"facts": {}, "partial": True}}
     studio.publish_soon("job", studio.jobs["job-1"])
     link = browser.wait_for("document.querySelector('[data-card=predict] .files a')?.getAttribute('href')")
     assert link == "/api/jobs/job-1/files/names.csv"
+    assert "odd.jpg cannot be read" in browser.evaluate("document.querySelector('[data-card=predict]').innerText")
     assert studio.asked[-1] == ("/api/jobs", {"do": "predict", "said": {"run": "photos-simmatch-0"}, "plan": False})
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_model_that_could_not_be_trained_again_is_told_beside_the_one_there_is(browser, studio, show, late):
+    show("finish", "!!document.querySelector('#finish-run')")
+    press(browser, "Train again from the labels of now")
+    browser.wait_for("!!document.querySelector('.view-finish progress')")
+    why = {"state": "refused", "progress": None, "sentence": "There is no room on the disk."}
+    studio.jobs["job-0"] |= why | ({} if late else {"started": 1.0})  # a later run, of a terminal, makes it old news
+    studio.publish_soon("job", studio.jobs["job-0"])
+    browser.wait_for("!document.querySelector('.view-finish progress')")
+    assert ("no room on the disk" in browser.evaluate("document.querySelector('.view-finish').innerText")) is late
 
 
 def test_news_of_a_job_are_not_undone_by_an_older_list(browser, show):

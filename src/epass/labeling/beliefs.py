@@ -49,6 +49,12 @@ class Beliefs:
         said: str | None = self.facts.get("how")
         return said
 
+    @property
+    def unreadable(self) -> list[int]:
+        """The images that cannot be read, whatever their label; earlier versions did not say which."""
+        found: list[int] = self.facts.get("unreadable", [])
+        return found
+
     def write(self, path: Path) -> None:
         """Replace the file at `path`."""
         arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}

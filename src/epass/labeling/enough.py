@@ -89,6 +89,19 @@ def enough(history: Sequence[Mapping[str, Any]], left: int) -> dict[str, str]:
     return answer("not yet", "New labels still change the guesses of the model: label on.")
 
 
+def standing(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The history without what was learned from labels that were taken back since: they say nothing about those of now.
+
+    A row is written when a model has learned, maybe after one that knows later labels: the number of the record counts.
+    """
+    kept, fewest = set[int](), float("inf")
+    for place in sorted(range(len(history)), key=lambda place: (history[place]["n"], place), reverse=True):
+        fewest = min(fewest, history[place]["labels"])
+        if history[place]["labels"] <= fewest:
+            kept.add(place)
+    return [row for place, row in enumerate(history) if place in kept]
+
+
 def signs(rows: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Signs:
     """What the measured `rows` of one way to learn, and the history of all ways, show."""
     now = rows[-1]

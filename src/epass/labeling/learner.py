@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import one_of
 from ..machine.cpu import count_cores
 from .beliefs import BELIEFS, SEMI_SUPERVISED, TYPICAL, Beliefs, Ids, digest_of, read_beliefs
-from .enough import enough, why_no_accuracy
+from .enough import enough, standing, why_no_accuracy
 from .maps import read_map
 from .pace import Due, Pace
 from .steps import NUMBERS
@@ -85,7 +85,7 @@ class Learner:
         beliefs, labels = self.beliefs, self.project.labels
         if beliefs is None or beliefs.how is None:
             return None
-        facts, rows = beliefs.facts, list(self.history)
+        facts, rows = beliefs.facts, standing(list(self.history))
         left = int(((labels < 0) & (self.project.marks == 0)).sum())
         newest = {row["labels"]: row for row in rows if row["how"] == beliefs.how}
         return {
@@ -99,7 +99,8 @@ class Learner:
             "history": [newest[count] for count in sorted(newest)],
             "enough": enough(rows, left),
             "seconds": facts["seconds"],
-            "behind": int((beliefs.taught != labels).sum()),
+            "behind": int(self._news(beliefs).sum()),
+            "unreadable": int((labels[beliefs.unreadable] >= 0).sum()),
         }
 
     def ids(self, view: str, **which: int) -> list[int]:
@@ -274,7 +275,13 @@ class Learner:
         self._request(process.stdin, "all", quiet=shown)
 
     def _is_current(self, beliefs: Beliefs) -> bool:
-        return bool((beliefs.taught == self.project.labels).all())
+        return not self._news(beliefs).any()
+
+    def _news(self, beliefs: Beliefs) -> NDArray[np.bool_]:
+        """The images whose label was not learned yet; that of an image which cannot be read never is."""
+        news: NDArray[np.bool_] = beliefs.taught != self.project.labels
+        news[beliefs.unreadable] = False
+        return news
 
     def _request(self, pipe: IO[str], what: Due, *, quiet: bool = False) -> None:
         n = self.project.n  # before the labels: a change in between is learned now, and again
@@ -361,7 +368,8 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
         for line in path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
                 row = json.loads(line)
-                if isinstance(row, dict) and {"n", "labels", "how", "accuracy"} <= set(row):
+                known = isinstance(row, dict) and {"n", "labels", "how", "accuracy"} <= set(row)
+                if known and {type(row["n"]), type(row["labels"])} == {int}:
                     rows.append(row)
     return rows
 

@@ -79,6 +79,7 @@ class Project:
         except BaseException:
             self._held.close()
             raise
+        self._due.set()  # who was killed, or lost the table, may have left one that lacks answers of the journal
         self._keeper = Thread(target=self._keep, name="labels", daemon=True)
         self._keeper.start()
 

@@ -110,7 +110,7 @@ class Teacher:
     semi: Opinion | None = field(default=None, init=False)
     helped: str | None = field(default=None, init=False)
     worse: bool = field(default=False, init=False)  # the unlabeled images made it worse, by more than luck
-    measured: dict[str, float] | None = field(default=None, init=False)  # the last accuracy of `semi`
+    measured: Opinion | None = field(default=None, init=False)  # the last `semi` whose accuracy is known
     shown: Opinion | None = field(default=None, init=False)
     met: set[int] | None = field(default=None, init=False)  # images whose label was compared with an earlier guess
 
@@ -190,7 +190,7 @@ class Teacher:
         if judged:
             answers = yield from going_on(out_of_fold(folded, dataset, split, self.device), done, total)
             self.semi = opinion = replace(opinion, left_out=answers.double().softmax(1).numpy(), judged=True)
-            self.measured = opinion.accuracy
+            self.measured = opinion
             self.helped, self.worse = compared(opinion, beside)
         return self.row(opinion, before)
 
@@ -255,6 +255,7 @@ class Teacher:
         suggested, fair, by = self.suggest(lesson, self.shown)
         size, ids = self.examples.images, self.examples.ids
         facts: dict[str, Any] = {"by": by, "fair": ids[fair].tolist(), "labels": len(lesson.labels), "how": None}
+        facts["unreadable"] = np.setdiff1d(np.arange(size), ids).tolist()
         guess, second, taught = (np.full(size, -1, dtype=np.int32) for _ in range(3))
         confidence, margin, doubt = (np.full(size, np.nan, dtype=np.float32) for _ in range(3))
         suspects: Rows = np.empty(0, dtype=np.int64)
@@ -271,12 +272,13 @@ class Teacher:
             if shown.disagreement is not None:
                 doubt[ids] = shown.disagreement
             suspects = self.suspects(shown)
+            judged = shown if shown.accuracy else self.measured
             facts |= {
                 "how": shown.how,
                 "labels": len(known),
-                "accuracy": None if why_no_accuracy(shown.lesson.counts) else shown.accuracy or self.measured,
+                "accuracy": None if judged is None or why_no_accuracy(shown.lesson.counts) else judged.accuracy,
                 "labels_only": self.labels_only.accuracy,
-                "sampled": bool(shown.lesson.sample.any()),
+                "sampled": judged is not None and bool(judged.lesson.sample.any()),
                 "helped": self.helped,
                 "seconds": round(shown.seconds, 2),
             }

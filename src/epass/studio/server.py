@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from ..app.web import Refusal, read_body
 from ..errors import InputError
+from ..labeling.beliefs import digest_of
 from ..labeling.steps import Conflict
 from ..labeling.thumbnails import picture, thumbnail
 from ..machine.cpu import count_cores
@@ -77,6 +78,7 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
     from starlette.routing import Route
 
     kitchen, version = Kitchen(), secrets.token_hex(4)
+    digest = digest_of(desk.project.names)  # of another start: as long as it is the same, numbers of images are, too
 
     def guarded(handler: Handler) -> Handler:
         """Let every refusal be one sentence; nobody who asks is to see a traceback."""
@@ -118,7 +120,7 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
             def do() -> bytes:
                 said = Asked(values, body) if most == LARGEST_FILE else Asked.in_json(values, body)
                 if said.text("version", version) != version:  # its numbers may mean other images now
-                    raise Refusal(400, "The studio was started again meanwhile: reload the page.")
+                    raise Refusal(412, "The studio was started again meanwhile: reload the page.")
                 return encoded(work(said))
 
             return Response(await kitchen.do(do), media_type="application/json")
@@ -167,7 +169,8 @@ def make_studio(desk: Desk, stream: Stream, static: Path = STATIC) -> Starlette:
 
     def state(asked: Asked) -> dict[str, Any]:
         known = desk.state(asked)
-        return {**known, "project": {**known["project"], "version": version}, "progress": stream.progress}
+        project = {**known["project"], "version": version, "digest": digest}
+        return {**known, "project": project, "progress": stream.progress}
 
     shown: dict[str, Handler] = {
         "/": guarded(page),

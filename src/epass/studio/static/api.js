@@ -8,9 +8,14 @@ export class ApiError extends Error {
     this.body = body;
   }
 
-  /** Whether the same request may succeed later. */
+  /** Whether the same request may succeed later: the server is back then, or its new address was opened. */
   get passing() {
-    return this.status === 0 || this.status >= 500;
+    return this.status === 0 || this.status === 401 || this.status >= 500;
+  }
+
+  /** Whether the server is another one by now than the page was loaded from. */
+  get startedAgain() {
+    return this.status === 412;
   }
 }
 

@@ -1,6 +1,7 @@
 // The end of the work: name all images, take the model along, write the report, and hand labels out or take them in.
 
 import { count, el, fill } from "./dom.js";
+import { showEvents } from "./forms.js";
 import { fileLinks, followJobs, isRunning, progressBar } from "./jobs.js";
 import { keep } from "./keep.js";
 
@@ -38,6 +39,8 @@ export function mount(root, studio) {
   );
   paintLabels();
 
+  // what cannot be read is left out, as by the model beside the labels: the run says which, and there is no form here
+  const train = () => start("train", { skip_unreadable: true });
   const finished = () => runs.filter((run) => jobs.stateOf(run) === "finished");
   const current = () => finished().find((run) => run.name === chosen) ?? finished()[0] ?? null;
   const newest = (what, run) => jobs.all().find((job) => job.do === what && (!run || [job.said.run, ...(job.said.runs ?? [])].includes(run)));
@@ -59,7 +62,8 @@ export function mount(root, studio) {
     const run = current();
     const training = jobs.all().find((job) => job.do === "train" && isRunning(job));
     const last = newest("train");
-    const failed = last && !run && !isRunning(last) ? last.sentence : "";
+    const newer = (job) => !(Date.parse(finished()[0]?.started) / 1000 >= job.started);
+    const failed = last && !isRunning(last) && last.state !== "finished" && newer(last) ? last.sentence : "";
     const names = finished().map(({ name }) => name);
     const ready = state.classes.filter((each) => each.count >= 2).length >= 2;
     const busy = Boolean(training) || wished.has("train");
@@ -73,15 +77,15 @@ export function mount(root, studio) {
     const select = el("select", { id: "finish-run", onchange: (event) => { chosen = event.target.value; paint(); } },
       names.map((each) => el("option", { value: each, selected: each === name }, each)));
     return [el("h2", {}, "Which model"), el("div", { class: "row" }, el("label", { for: "finish-run" }, "Run"), select,
-      el("button", { type: "button", disabled: busy, onclick: () => start("train", {}) }, "Train again from the labels of now"))];
+      el("button", { type: "button", disabled: busy, onclick: train }, "Train again from the labels of now"))];
   }
 
   function offer(ready, busy) {
     const words = ready
-      ? `There is no finished run yet. One is trained from your ${count(state.labeled, "label")} and all other images by the usual plan.`
+      ? `There is no finished run yet. One is trained from your ${count(state.labeled, "label")} and all other images by the usual plan. Without a folder of test images, a fifth of the labels is held back to test it.`
       : "There is no finished run yet: label at least 2 images in each of two classes first.";
     return [el("h2", {}, "First a model to keep"), el("p", {}, words), el("div", { class: "actions" },
-      el("button", { type: "button", class: "primary", data: { do: "train" }, disabled: !ready || busy, onclick: () => start("train", {}) }, "Train one"))];
+      el("button", { type: "button", class: "primary", data: { do: "train" }, disabled: !ready || busy, onclick: train }, "Train one"))];
   }
 
   function paintCards() {
@@ -99,6 +103,7 @@ export function mount(root, studio) {
     const said = what === "report" ? { runs: [run?.name] } : { run: run?.name };
     const outcome = job && [
       job.sentence ? el("p", { class: job.state === "finished" ? "small" : "bad" }, job.sentence) : null,
+      job.result?.partial ? el("div", { class: "caution" }, showEvents(job.events.filter((event) => event.lines?.length))) : null,
       facts(job.result?.facts),
       fileLinks(job),
     ];

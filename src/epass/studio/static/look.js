@@ -45,7 +45,7 @@ export function mount(root, studio) {
 
   function listEntry([view, title, sentence, otherwise], ids) {
     const head = el("span", { class: "list-head" }, el("strong", {}, title), el("span", { class: "number list-count" }, ids.length.toLocaleString("en")));
-    const says = el("span", { class: "faint small" }, ids.length ? sentence : otherwise);
+    const says = el("span", { class: "faint small" }, ids.length ? sentence : state.model || view === "unlike" ? otherwise : "There is no model yet.");
     const few = el("span", { class: "list-images" });
     few.append(...ids.slice(0, PREVIEW).map((id) => el("img", { src: studio.picture(id, 160), alt: "", loading: "lazy" })));
     const open = () => studio.openImages({ title, query: { view } });

@@ -18,6 +18,7 @@ const studio = {
   el,
   state: { project: { name: "", images: 0, folder: "" }, n: -1, classes: [], marks: {}, labeled: 0, keys: {}, model: null, progress: null },
   tab: ownTab(),
+  waiting: 0, // answers that are not on disk
   on(event, listener) {
     if (!listeners.has(event)) listeners.set(event, new Set());
     listeners.get(event).add(listener);
@@ -76,6 +77,7 @@ function bar(sentence) {
 
 /** Say whether every answer is on disk. */
 function saved(waiting) {
+  studio.waiting = waiting;
   const said = waiting ? `saving ${count(waiting, "answer")}` : "saved";
   byId("saved").textContent = said;
   byId("saved").classList.toggle("waiting", waiting > 0);
@@ -87,7 +89,10 @@ function refresh(after = 150) {
   asked ??= new Promise((done) => setTimeout(done, after)).then(async () => {
     asked = null;
     const fresh = await api.get("/api/state");
-    if (fresh.project.version !== api.version) location.reload();
+    if (fresh.project.version !== api.version) {
+      if (!studio.waiting) location.reload(); // an answer that was not saved would be lost
+      return;
+    }
     if (fresh.n < studio.state.n) return;
     Object.assign(studio.state, fresh);
     studio.emit("state", studio.state);
@@ -116,7 +121,7 @@ function listen() {
   stream.onopen = async () => {
     if (!lost) return;
     lost = false;
-    bar("");
+    if (!studio.waiting) bar("");
     await refresh(0);
     studio.emit("reconnect");
   };
@@ -125,7 +130,7 @@ function listen() {
     lost = true;
     const why = await api.get("/api/state").then(() => "", (error) => error.message);
     if (stream !== mine) return;
-    if (why) bar(why);
+    if (why && !studio.waiting) bar(why); // else the bar says what is not saved
     if (stream.readyState === EventSource.CLOSED) setTimeout(listen, PATIENCE);
   };
 }

@@ -13,17 +13,20 @@ export function makeModel(studio) {
       fill(element, el("h2", {}, "Model"), el("p", { class: "faint" }, missing));
       return;
     }
-    const behind = Math.max(model.behind ?? 0, labeled - model.labels);
+    const unreadable = model.unreadable ?? 0;
+    const behind = Math.max(model.behind ?? 0, labeled - model.labels - unreadable);
     fill(element,
       el("header", {}, el("h2", {}, "Model"), el("span", { class: "small faint" }, behind > 0 ? `${count(behind, "label")} behind` : "up to date")),
-      accuracy(model), model.about && el("p", { class: "small faint" }, model.about), growth(model.history ?? []), enough(model.enough),
+      accuracy(model), model.about && el("p", { class: "small faint" }, model.about),
+      unreadable > 0 && el("p", { class: "small faint" }, `Without ${count(unreadable, "label")} of images that cannot be read.`), growth(model.history ?? []), enough(model.enough),
       model.helped && el("p", { class: "small faint" }, model.helped));
   }
 
   function accuracy({ accuracy: score, how, labels }) {
     if (!score) return el("p", {}, `A first model (${how}) guesses already.`);
     const range = `${percent(score.low)} to ${percent(score.high)}`;
-    const asked = score.labels < labels ? `${score.labels.toLocaleString("en")} of your ${count(labels, "label")}` : `your ${count(labels, "label")}`;
+    const asked = score.labels < labels ? `${score.labels.toLocaleString("en")} of your ${count(labels, "label")}`
+      : score.labels > labels ? `the ${count(score.labels, "label")} of before` : `your ${count(labels, "label")}`;
     return el("p", { class: "score" }, el("b", { class: "number" }, percent(score.value)), el("span", { class: "small" }, "right ",
       el("span", { class: "faint" }, `(${range}), by cross-validation over ${asked}`)));
   }

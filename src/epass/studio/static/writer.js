@@ -22,24 +22,44 @@ export function makeWriter(studio, rows) {
 
   /** Post until there is an answer; while the server is gone, say so and let nobody go on. Saying it twice does no harm. */
   async function insist(changes) {
+    const what = count(changes.length, "answer");
+    let other = {}; // the start of the server for which the answers are meant, if it is not that of the page
     for (;;) {
       let why = null;
       try {
-        return await post("/api/answers", { changes }, changes.length);
+        const written = await post("/api/answers", { changes, ...other }, changes.length);
+        if (other.version) studio.refresh(); // the page loads itself again, now that nothing is waiting
+        return written;
       } catch (error) {
-        if (!error.passing) throw error;
-        why = error.message;
+        if (!error.passing && !error.startedAgain) throw error;
+        why = error;
       } finally {
         if (blocked && !why) studio.bar("");
         blocked = why !== null;
       }
       waiting += changes.length;
       studio.saved(waiting);
-      const what = count(changes.length, "answer");
-      studio.bar(`Not saved yet: ${what}, kept here and sent again every second. ${why} Keys do nothing until it is saved.`);
+      if (why.startedAgain) {
+        const version = await nowMeaningTheSame(changes).catch(() => "");
+        if (version === null) {
+          studio.bar(`Not saved: ${what}. The studio was started again with other photos or classes: reload the page, and answer again.`);
+          return new Promise(() => {}); // this stays until somebody has read it
+        }
+        if (version) other = { version };
+      }
+      studio.bar(`Not saved yet: ${what}, kept here and sent again every second. ${why.message} Keys do nothing until it is saved.`);
       await new Promise((done) => setTimeout(done, PAUSE));
       waiting -= changes.length;
     }
+  }
+
+  /** The start of the server that runs now, if its numbers of images and classes mean what they mean here; else null. */
+  async function nowMeaningTheSame(changes) {
+    const { project, classes } = await studio.api.get("/api/state");
+    const name = (id) => classes.find((each) => each.id === id)?.name;
+    const said = changes.flatMap(({ label, seen }) => [label, seen.label]).filter((id) => id !== null);
+    const same = project.digest === studio.state.project.digest && said.every((id) => name(id) === studio.className(id));
+    return same ? project.version : null;
   }
 
   /** Write {id, label, mark} for each; false if somebody else was faster (then the page shows what is there now). */
