@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
+from .cpu_norm import normalized
 
 _SMALLEST = 4
 _WORKING_SIZE = 16  # pixels; beyond it, deeper layers would cost time and see too little of the image
@@ -58,7 +59,7 @@ class Small(nn.Module):
 
 def _pooled(block: nn.Module, pool: nn.Module, maps: Tensor) -> Tensor:
     convolution, norm, activation = cast(nn.Sequential, block)
-    return cast(Tensor, activation(pool(norm(convolution(maps)))))
+    return cast(Tensor, activation(pool(normalized(cast(nn.BatchNorm2d, norm), convolution(maps)))))
 
 
 class _Shrink(nn.Module):
