@@ -149,6 +149,7 @@ def results(folder: Path) -> dict[str, Any]:
         ({"net.width": 0}, "net.width must be at least 1, not 0."),
         ({"method.alignment_length": 0}, "method.alignment_length must be at least 1, not 0."),
         ({"method.warmup_steps": -1}, "method.warmup_steps must be at least 0, not -1."),
+        ({"method.alignment_steps": -1}, "method.alignment_steps must be at least 0, not -1."),
         ({"augment.padding": -1}, "augment.padding must be at least 0, not -1."),
         ({"data.labels": 0}, "data.labels must be at least 1, not 0."),
         ({"plan.lr": 0}, "plan.lr must be above 0"),

@@ -108,6 +108,18 @@ def test_row_23_bank_rows(labeled_batch: int, ratio: int, queue_batches: int, ro
     assert len(CoMatch(Answers(10), problem, Passing(64), queue_size=30).seen["probs"]) == 30
 
 
+def test_alignment_fades_over_its_steps() -> None:
+    method = CoMatch(Answers(3), make_problem(), Passing(2), smoothing=1.0, alignment_steps=4)
+    x, weak = answers(LABELED, angles(0, 0)), answers(WEAK, VIEW_1)
+    strong, other = answers(STRONG, VIEW_1), answers(STRONG, VIEW_2)
+    for step, strength in ((0, 1.0), (2, 0.5), (4, 0.0), (9, 0.0)):
+        pseudo = method(make_batch(x, LABELS, weak, strong, other, step=step)).pseudo
+        assert pseudo is not None
+        probs = WEAK.softmax(1)
+        wanted = probs / probs.mean(0) ** strength
+        torch.testing.assert_close(pseudo.probs, wanted / wanted.sum(1, keepdim=True), rtol=1e-4, atol=1e-5)
+
+
 # --- The equations in loops ------------------------------------------------------------------------------------------
 
 

@@ -144,6 +144,17 @@ def test_row_24_norm_of_the_bank(normalization: str, count: int, norm: float) ->
         torch.testing.assert_close(norms, torch.ones(count))
 
 
+def test_alignment_fades_over_its_steps() -> None:
+    method = SimMatch(Answers(3), make_problem(), Passing(2), smoothing=1.0, warmup_steps=0, alignment_steps=4)
+    x, weak, strong = answers(LABELED, angles(0, 0)), answers(WEAK, angles(0, 1, 2)), answers(STRONG, angles(0, 1, 2))
+    for step, strength in ((0, 1.0), (2, 0.5), (4, 0.0), (9, 0.0)):
+        pseudo = method(make_batch(x, LABELS, weak, strong, step=step)).pseudo
+        assert pseudo is not None
+        probs = WEAK.softmax(1)
+        wanted = probs / probs.mean(0) ** strength
+        torch.testing.assert_close(pseudo.probs, wanted / wanted.sum(1, keepdim=True), rtol=1e-4, atol=1e-5)
+
+
 # --- The equations in loops ------------------------------------------------------------------------------------------
 
 

@@ -79,6 +79,25 @@ def test_a_queue_of_batches(length: int) -> None:
         assert_rows(alignment.means, ring)
 
 
+@pytest.mark.parametrize("fading_steps", [0, 4])
+def test_a_queue_that_fades(fading_steps: int) -> None:
+    alignment = QueueAlignment(4, 3, fading_steps)
+    ring = [[0.0] * 4 for _ in range(3)]
+    for step in range(8):
+        probs = some_probs(step)
+        aligned = alignment(probs, probs.mean(0), torch.tensor(step))
+        ring[step % 3] = average(probs.tolist())
+        strength = (fading_steps - step) / fading_steps if step < fading_steps else 0.0
+        rows = []
+        for row in probs.tolist():
+            scaled = [q * (0.25 / (f + 1e-6)) ** strength for q, f in zip(row, average(ring), strict=True)]
+            rows.append([value / sum(scaled) for value in scaled])
+        assert_rows(aligned, rows)
+        if step >= fading_steps:
+            torch.testing.assert_close(aligned, probs)
+        alignment.remember(probs.mean(0))
+
+
 @pytest.mark.parametrize("target", ["uniform", "model", "given"])
 def test_a_moving_average(target: str) -> None:
     given = torch.tensor([0.1, 0.2, 0.3, 0.4])

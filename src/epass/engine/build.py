@@ -115,7 +115,7 @@ def check_recipe(recipe: Recipe) -> None:
     plan = Plan(**recipe.plan)
     for name, parameter in arguments(cls).items():
         duration = recipe.method.get(name, parameter.default)
-        if name.endswith("_steps") and duration >= plan.steps:
+        if name.endswith("_steps") and duration is not None and duration >= plan.steps:
             raise InputError(
                 f"method.{name} is {duration}, but the whole run has {plan.steps} steps: use --set method.{name}="
                 f"{plan.steps // 10} or more steps."

@@ -45,6 +45,7 @@ class CoMatch(Method):
         temperature: float = 0.2,
         smoothing: float = 0.9,
         alignment_length: int = 32,
+        alignment_steps: int | None = None,
         unlabeled_weight: float = 1.0,
         contrast_weight: float = 1.0,
         queue_batches: int = 5,
@@ -63,7 +64,7 @@ class CoMatch(Method):
         self.unlabeled_weight, self.contrast_weight = unlabeled_weight, contrast_weight
         self.queue_batches, self.warmup_steps, self.smooth_after = queue_batches, warmup_steps, smooth_after
         self.num_classes = problem.num_classes
-        self.alignment = QueueAlignment(problem.num_classes, alignment_length)
+        self.alignment = QueueAlignment(problem.num_classes, alignment_length, alignment_steps)
         rows = queue_size or queue_batches * (problem.labeled_batch + problem.unlabeled_batch)
         self.seen = Queue(rows, overrun=queue_overrun, embedding=(projector.out_dim,), probs=(problem.num_classes,))
 
@@ -76,7 +77,7 @@ class CoMatch(Method):
             z_x, z_weak = self.projector(on_x.features), self.projector(on_weak.features)
             probs = on_weak.logits.softmax(1)
             mean_probs = mean_over_ranks(probs.mean(0))
-            aligned = self.alignment(probs, mean_probs)
+            aligned = self.alignment(probs, mean_probs, batch.step)
             near = (z_weak @ self.seen["embedding"].T / self.temperature).softmax(1)
             target = self.smooth(aligned, near, batch.step)
             mask = confident(target, self.threshold)

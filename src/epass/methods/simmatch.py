@@ -46,6 +46,7 @@ class SimMatch(Method):
         bank_momentum: float = 0.7,
         bank_normalization: Literal["embedding", "batch"] = "embedding",
         alignment_length: int = 32,
+        alignment_steps: int | None = None,
         unlabeled_weight: float = 1.0,
         instance_weight: float = 1.0,
         warmup_steps: int = 1024,
@@ -60,7 +61,7 @@ class SimMatch(Method):
         self.bank_momentum, self.bank_normalization, self.warmup_steps = bank_momentum, bank_normalization, warmup_steps
         self.unlabeled_weight, self.instance_weight = unlabeled_weight, instance_weight
         self.num_classes, self.labeled_batch = problem.num_classes, problem.labeled_batch
-        self.alignment = QueueAlignment(problem.num_classes, alignment_length)
+        self.alignment = QueueAlignment(problem.num_classes, alignment_length, alignment_steps)
         self.bank = Table(problem.num_labeled, embedding=(projector.out_dim,), label=())
         self.bank["embedding"].copy_(F.normalize(torch.randn_like(self.bank["embedding"]), dim=1))
         self.teacher: Average | None = None
@@ -85,7 +86,7 @@ class SimMatch(Method):
             z_x, z_weak = project(bank_x.features), project(on_weak.features)
             probs = on_weak.logits.softmax(1)
             mean_probs = mean_over_ranks(probs.mean(0))
-            probs = self.alignment(probs, mean_probs)
+            probs = self.alignment(probs, mean_probs, batch.step)
 
             neighbors = (z_weak @ bank.T / self.temperature).softmax(1)  # (U, K)
             unfolded = F.normalize(neighbors * probs[:, bank_labels], p=1, dim=1)

@@ -21,21 +21,31 @@ def reweigh(probs: Tensor, wanted: Tensor | float, found: Tensor) -> Tensor:
 
 
 class QueueAlignment(nn.Module):
-    """Divide class probabilities by their average over the last `length` batches, towards uniform classes."""
+    """Divide class probabilities by their average over the last `length` batches, towards uniform classes.
+
+    With `fading_steps` it does so less and less, and from that step on no more: for classes that are not equally
+    frequent, of which the network knows by then.
+    """
 
     means: Tensor
     pushed: Tensor
 
-    def __init__(self, num_classes: int, length: int) -> None:
+    def __init__(self, num_classes: int, length: int, fading_steps: int | None = None) -> None:
         super().__init__()
-        self.num_classes = num_classes
+        self.num_classes, self.fading_steps = num_classes, fading_steps
         self.register_buffer("means", torch.zeros(length, num_classes))
         self.register_buffer("pushed", torch.zeros((), dtype=torch.long))
 
-    def forward(self, probs: Tensor, mean: Tensor) -> Tensor:
+    def forward(self, probs: Tensor, mean: Tensor, step: Tensor | None = None) -> Tensor:
         """Align `probs` (N, C), counting `mean` (C,), this batch's over all ranks, as already remembered."""
         # Rows not yet written are zero and only scale the average, which renormalizing cancels.
-        return reweigh(probs, 1 / self.num_classes, self.with_newest(mean).mean(0))
+        found = self.with_newest(mean).mean(0)
+        if self.fading_steps is None:
+            return reweigh(probs, 1 / self.num_classes, found)
+        assert step is not None
+        strength = (self.fading_steps - step).clamp(min=0) / max(1, self.fading_steps)
+        scaled = probs / (found + EPS) ** strength
+        return scaled / scaled.sum(1, keepdim=True)
 
     @torch.no_grad()
     def remember(self, mean: Tensor) -> None:
