@@ -63,7 +63,7 @@ for maps in (narrow, torch.zeros(960, 8, 8, 512, dtype=torch.bfloat16).permute(0
     operators.gradient_sums(maps, maps, *torch.zeros(2, maps.shape[1]), 0.1)
     operators.sum_parts(torch.zeros(264, 2, maps.shape[1]))
     given = (torch.zeros(264, 2, maps.shape[1]), *torch.zeros(2, maps.shape[1]), 960, 1e-5)
-    operators.batch_statistics(*given)
+    operators.batch_statistics(*given, None, None, None, 0.0)
     operators.batch_statistics(*given, *torch.zeros(2, maps.shape[1]), torch.tensor(0), 0.001)
     given = (torch.zeros(264, 2, maps.shape[1]), *torch.zeros(3, maps.shape[1]), 960)
     operators.batch_gradients(*given)

@@ -114,7 +114,7 @@ def test_maps_of_one_value_have_no_variance() -> None:
     sums = torch.tensor([8 * 3.3, 8 * 3.3**2 * (1 - 1e-6)])  # as rounding can leave them
     one, none = torch.ones(16, device=DEVICE), torch.zeros(16, device=DEVICE)
     parts = sums[:, None].expand(2, 16)[None].contiguous().to(DEVICE)
-    _, inverse, *_ = operators.batch_statistics(parts, one, none, 8, 1e-5)
+    _, inverse, *_ = operators.batch_statistics(parts, one, none, 8, 1e-5, None, None, None, 0.0)
     torch.testing.assert_close(inverse, torch.full_like(inverse, 1e-5**-0.5))
 
 

@@ -278,10 +278,10 @@ def batch_statistics(
     bias: Tensor,
     count: int,
     epsilon: float,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    batches: Tensor | None = None,
-    momentum: float = 0.0,
+    running_mean: Tensor | None,  # no default: torch 2.11 cannot tell what an operator changes of arguments left out
+    running_var: Tensor | None,
+    batches: Tensor | None,
+    momentum: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean, inverse of the deviation, and the factor and summand of a normalization, of sums in parts.
 

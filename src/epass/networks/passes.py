@@ -72,11 +72,11 @@ class Statistics(NamedTuple):
         count, shared = maps.numel() // maps.shape[1], isinstance(norm, SharedBatchNorm)
         if shared:
             parts, count = sum_over_ranks(sum_parts(parts)), world_size() * count
-        kept: tuple[Any, ...] = (norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum)
+        kept: tuple[Any, ...] = (None, None, None, 0.0)
+        if norm.track_running_stats:
+            kept = (norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum)
         with torch.no_grad():
-            found = batch_statistics(
-                parts, norm.weight, norm.bias, count, norm.eps, *(kept if norm.track_running_stats else ())
-            )
+            found = batch_statistics(parts, norm.weight, norm.bias, count, norm.eps, *kept)
         mean, inverse, scale, shift = found
         return cls(mean, inverse, scale, shift, shared)
 
