@@ -103,7 +103,7 @@ def test_statistics_of_sums_in_parts(number: int, channels: int) -> None:
     given = [each.float().to(DEVICE) for each in (parts, weight, bias)]
     kept = [each.float().to(DEVICE) for each in (running_mean, running_var)]
     batches = torch.tensor(7, device=DEVICE)
-    for running in ((), (*kept, batches, 0.25)):
+    for running in ((None, None, None, 0.0), (*kept, batches, 0.25)):
         for ours, theirs in zip(operators.batch_statistics(*given, count, 1e-3, *running), exact, strict=True):
             torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.stack(kept).cpu(), moved.float(), rtol=1e-4, atol=1e-5)
