@@ -66,7 +66,8 @@ def flags(command: Sequence[str]) -> Counter[tuple[str, str]]:
 def entries(path: Path = RESULTS / "runs.toml") -> list[Entry]:
     """All runs of a list, in its order; of a table those of the first seed first."""
     found = []
-    for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    for name, table in tables.items():
         verb = "train" if "file" in table else "pretrain"
         given = ("--recipe", table["recipe"], "--labels", str(table["labels"]), "--steps", str(table["steps"]))
         settings = [word for setting in table["set"] for word in ("--set", setting)]
@@ -75,7 +76,10 @@ def entries(path: Path = RESULTS / "runs.toml") -> list[Entry]:
                 heads = () if size is None else ("--projectors", str(size))
                 command = ("epass", verb, table["data"], *given, *heads, "--seed", str(seed), *settings)
                 which = f"{seed}" if size is None else f"{size}-{seed}"
-                after = f"{table['after']}-{which}" if "after" in table else None
+                after = None
+                if "after" in table:  # what was learned without heads is the start of all runs of its seed
+                    with_heads = "projectors" in tables[table["after"]]
+                    after = f"{table['after']}-{which if with_heads else seed}"
                 columns = table.get("columns", {})
                 own = f"{name}-{which}"
                 facts = (table["why"], command, table["minutes"], table.get("file"), columns, after)
@@ -122,7 +126,7 @@ def make_row(entry: Entry, folder: Path) -> dict[str, str]:
         "projectors": str(projectors),
         "wrapper": (recipe.get("wrapper") or {}).get("name", ""),
         "bank_normalization": recipe["method"].get("bank_normalization", ""),
-        "start": (entry.after or "").removesuffix(f"-{projectors}-{recipe['seed']}"),
+        "start": (entry.after or "").removesuffix(f"-{recipe['seed']}").removesuffix(f"-{projectors}"),
         "labels": str(results["labels"]),
         "seed": str(recipe["seed"]),
         "steps": str(results["steps"]),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from calling import Answer, Epass
 
@@ -31,6 +32,31 @@ def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
     answer = epass("train", "digits", "--method", "fixmatch", "--from", "pre", "--steps", "6")
     assert answer.code == 0
     assert "projector" not in tomllib.loads(Path("runs/digits-fixmatch-pretrained-0/recipe.toml").read_text())
+
+
+def test_what_was_learned_without_heads_is_a_start_for_any_number_of_them(epass: Epass) -> None:
+    short = ("--steps", "6", "--set", "plan.labeled_batch=8")
+    answer = epass("pretrain", "digits", "--method", "rotnet", *short, "--set", "net.width=4", "--out", "pre")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith("Next: epass train digits --from pre\n")
+
+    answer = epass("train", "digits", "--from", "pre", "--projectors", "2", *short, "--out", "after")
+    assert (answer.code, answer.err) == (0, "")
+    assert "simmatch + EPASS (2 projectors), pre-trained" in answer.out
+    recipe = tomllib.loads(Path("after/recipe.toml").read_text())
+    assert (recipe["net"]["width"], recipe["projector"]["size"]) == (4, 2)
+    assert recipe["projector"]["out_dim"] == 64, "what the recipe says besides"
+
+    both = ("--methods", "simmatch", "--projectors", "1,3", "--seeds", "1", "--out", "compared")
+    answer = epass("compare", "digits", "--from", "pre", *both, *short)
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_rotations_of_vectors_are_refused(epass: Epass) -> None:
+    np.savez("vectors.npz", train_vectors=np.zeros((8, 3), "float32"), train_labels=[0, 1] * 4)
+    answer = epass("pretrain", "vectors.npz", "--method", "rotnet")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "Error: 'rotnet' needs images, and 'vectors.npz' holds vectors: choose another method.\n"
 
 
 def test_a_stopped_pre_training_says_how_to_continue(epass: Epass, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_a_field_has_the_kind_and_the_choices_of_its_argument(
 
 def test_methods_that_only_pretrain_are_not_offered_for_training() -> None:
     assert "moco" not in fields("train")["method"]["choices"]
-    assert fields("pretrain")["method"]["choices"] == ["moco"]
+    assert fields("pretrain")["method"]["choices"] == ["moco", "rotnet"]
 
 
 def test_literals_are_choices() -> None:

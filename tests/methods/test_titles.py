@@ -22,6 +22,7 @@ OWN_NAMES = {
     "mix": "Mix",
     "shrink": "Shrink",
     "moco": "MoCo",
+    "rotnet": "RotNet",
 }
 WITH_A_SECOND_FOLDER = """
 import importlib.util, sys, epass
@@ -39,7 +40,7 @@ def test_the_tables_are_the_files_of_the_folder() -> None:
     for table in (METHODS, WRAPPERS, PRETRAINING):
         assert list(table) == sorted(table)
     assert sorted(EVERY) == sorted(name.removesuffix("_wrapper") for name in files)
-    assert (list(WRAPPERS), list(PRETRAINING)) == (["abc", "mix", "shrink"], ["moco"])
+    assert (list(WRAPPERS), list(PRETRAINING)) == (["abc", "mix", "shrink"], ["moco", "rotnet"])
 
 
 def test_a_file_in_the_folder_is_a_method(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_file_begins_with_name_title_authors_venue_and_year(name: str) -> None
 def test_facts_of_the_bounds_and_of_what_comes_before() -> None:
     assert {name: EVERY[name].display_name for name in OWN_NAMES} == OWN_NAMES
     assert EVERY["supervised"].paper is None
-    assert [name for name, cls in EVERY.items() if cls.pretraining] == ["moco"]
+    assert [name for name, cls in EVERY.items() if cls.pretraining] == ["moco", "rotnet"]
     assert [name for name, cls in EVERY.items() if cls.open_set] == ["iomatch"]
     assert [name for name, cls in EVERY.items() if cls.all_labels] == ["fully_supervised"]
 

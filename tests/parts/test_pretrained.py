@@ -10,6 +10,7 @@ from epass.errors import InputError
 from epass.method import Problem
 from epass.methods.fixmatch import FixMatch
 from epass.methods.moco import MoCo
+from epass.methods.rotnet import RotNet
 from epass.methods.simmatch import SimMatch
 from epass.networks import make_network
 from epass.parts.pretrained import take_over
@@ -46,6 +47,17 @@ def test_backbone_and_heads_are_taken_over_one_to_one() -> None:
         assert torch.equal(value, state[f"projector.{name}"]), name
     assert torch.equal(net.head.weight, head)
     assert net.head.weight.requires_grad  # frozen in the pre-training only
+
+
+def test_what_was_learned_without_heads_leaves_those_of_a_projector() -> None:
+    learned, _ = parts(0)
+    state = RotNet(learned, PROBLEM).state_dict()
+    net, projector = parts(1)
+    before = snapshot(projector)
+    take_over(state, net, projector)
+    for name, value in net.backbone.state_dict().items():
+        assert torch.equal(value, state[f"net.backbone.{name}"]), name
+    assert all(torch.equal(value, before[name]) for name, value in snapshot(projector).items())
 
 
 def test_averages_of_a_method_built_afterwards_are_equal() -> None:

@@ -148,11 +148,12 @@ def recipes_for(asked: Shared, contenders: Sequence[Contender], seed: int) -> di
 
 def without_unfit(recipe: Recipe, contender: Contender) -> Recipe:
     """The recipe without a wrapper that its method cannot have; refuses heads that were not pre-trained."""
-    from ..engine.models import method_class
+    from ..engine.models import method_class, takes_projector
 
     if recipe.start is not None and contender.projectors is not None:
-        learned = load_run(recipe.start["weights"]).recipe.get("projector", {}).get("size", 1)
-        if learned != contender.projectors:
+        earlier = load_run(recipe.start["weights"]).recipe
+        learned = earlier.get("projector", {}).get("size", 1)
+        if takes_projector(method_class(earlier["method"]["name"])) and learned != contender.projectors:
             raise InputError(
                 f"'{contender.name}' has {contender.projectors} projectors and the pre-training {learned}: pre-train "
                 f"with --projectors {contender.projectors}, or compare without this one."

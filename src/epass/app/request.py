@@ -176,6 +176,8 @@ def recipe_name(request: Request) -> str:
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
+        if f"vectors-{method}" not in builtin_recipes():
+            raise InputError(f"'{method}' needs images, and '{data}' holds vectors: choose another method.")
         return f"vectors-{method}"
     return f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}"
 
@@ -298,7 +300,7 @@ def checked_method(request: Request) -> str | None:
 
 
 def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
-    """Start from the weights of a pre-training, with its network and, where the method has one, its projector."""
+    """Start from the weights of a pre-training, with its network and, where both methods have one, its projector."""
     from ..engine.models import method_class, takes_projector
 
     earlier = load_run(folder)
@@ -308,7 +310,9 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
             "run with --continue."
         )
     projector = recipe.projector
-    if takes_projector(method_class(recipe.method.get("name"))):
+    if all(
+        takes_projector(method_class(name)) for name in (recipe.method.get("name"), earlier.recipe["method"]["name"])
+    ):
         projector = earlier.recipe.get("projector")
     where = str(Path(folder).expanduser().absolute())
     return replace(recipe, start={"weights": where}, net=earlier.recipe["net"], projector=projector)

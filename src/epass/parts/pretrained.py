@@ -16,10 +16,11 @@ def take_over(state: Mapping[str, Tensor], net: nn.Module, projector: nn.Module 
     """Copy what a method has learned without labels into a fresh network and, if there is one, its projector.
 
     Do this before a method is built around them: the averages that it keeps are then copies of what it starts from. The
-    classifier's linear layer, the key encoder and the queue stay behind; without a `projector` the heads do, too.
+    classifier's linear layer, the key encoder and the queue stay behind; without a `projector` the heads do, too. What
+    was learned without heads, as by RotNet, leaves a `projector` as it is.
 
     Args:
-        state: The `state_dict()` of the method that was pre-trained, such as MoCo.
+        state: The `state_dict()` of the method that was pre-trained, such as MoCo or RotNet.
         net: A classifier with the same backbone.
         projector: An ensemble with as many heads of the same sizes.
 
@@ -27,7 +28,8 @@ def take_over(state: Mapping[str, Tensor], net: nn.Module, projector: nn.Module 
         InputError: The weights belong to another network or another projector; nothing is changed then.
     """
     parts: list[tuple[str, str, nn.Module]] = [("network", BACKBONE, net.get_submodule("backbone"))]
-    parts += [] if projector is None else [("projector", PROJECTOR, projector)]
+    if projector is not None and _below(state, PROJECTOR):
+        parts.append(("projector", PROJECTOR, projector))
     for kind, prefix, module in parts:
         found, wanted = _shapes(_below(state, prefix)), _shapes(module.state_dict())
         odd = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
