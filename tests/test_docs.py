@@ -477,6 +477,17 @@ def test_the_recipe_page_lists_every_flag() -> None:
     assert {names_in(row[0])[0] for row in rows} == flags
 
 
+def test_the_recipe_page_says_which_flags_are_those_of_a_single_run() -> None:
+    def flags(name: str) -> set[str]:
+        (command,) = [one.callback for one in command_line.registered_commands if one.callback.__name__ == name]
+        names = {"settings": "set", "start": "from", "earlier": "continue"}
+        return {f"--{names.get(key, key).replace('_', '-')}" for key in inspect.signature(command).parameters}
+
+    text = (DOCS / "recipes.md").read_text("utf-8")
+    (listed,) = re.findall(r"except those of a single run \(([^)]*)\)", text)
+    assert set(names_in(listed)) == flags("train") - flags("compare")
+
+
 def test_the_recipe_page_lists_every_family() -> None:
     rows = table((DOCS / "recipes.md").read_text("utf-8"), "family")
     assert sorted(name.removesuffix("-") for row in rows for name in names_in(row[0])) == sorted(recipe_families())
