@@ -18,6 +18,7 @@ and on a small offence, which it must find.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import re
@@ -71,6 +72,7 @@ LONG = {
     "tutorial.md",
 }  # pages whose code takes a while
 SHOWN = {"", "text", "sh"}
+TO_WRITE = {"src/epass/methods/risingmatch.py", "tests/methods/test_risingmatch.py"}  # by the reader
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(
     r"\w*(?:behaviour|colour|\bgrey|labelled|neighbour|centre\b|(?:normal|optim|minim)is(?!m))\w*", re.I
@@ -221,6 +223,27 @@ def masked(text: str, *, steps: bool = True) -> list[str]:
     return [line for line in lines if steps or not line.startswith("step ")]
 
 
+def name_complaints(text: str) -> list[str]:
+    """Files of Python and names of the package, in backticks, that are not there."""
+    complaints = []
+    for word in sorted(words(text)):
+        if re.fullmatch(r"[\w-]+(?:/[\w-]+)*/[\w-]+\.py", word):
+            if word not in TO_WRITE and not any((place / word).is_file() for place in (ROOT, PACKAGE)):
+                complaints.append(f"there is no file {word}")
+        elif (found := re.fullmatch(r"(epass(?:\.\w+)+)(?:\(.*\))?", word)) and not is_there(found[1]):
+            complaints.append(f"there is no {found[1]}")
+    return complaints
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    home, _, last = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(home), last) or bool(importlib.import_module(name))
+    except ModuleNotFoundError:
+        return False
+
+
 # Running a page
 
 
@@ -325,7 +348,7 @@ def outline(text: str) -> list[str]:
 def test_a_page_is_sound(page: Path) -> None:
     text = page.read_text("utf-8")
     complaints = block_complaints(text) + link_complaints(text, page.parent) + language_complaints(text)
-    assert complaints + quote_complaints(text) == []
+    assert complaints + quote_complaints(text) + (name_complaints(text) if page in PAGES else []) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -558,6 +581,15 @@ def test_a_dead_link_is_found() -> None:
         "images/none.png",
         "design.md#cellar",
         "../../elsewhere",
+    ]
+
+
+def test_a_name_of_yesterday_is_found() -> None:
+    text = "`data/cache.py`, `data/read/cache.py`, `tests/test_docs.py`, `epass.data.join(a, b)`, `epass.none.at_all`"
+    assert name_complaints(f"{text}, `epass.data.concatenate`, `epass.app`, `epass train`, `mine.py`") == [
+        "there is no file data/cache.py",
+        "there is no epass.data.join",
+        "there is no epass.none.at_all",
     ]
 
 
