@@ -516,6 +516,17 @@ def test_the_recipe_page_lists_every_family() -> None:
     assert sorted(name.removesuffix("-") for row in rows for name in names_in(row[0])) == sorted(recipe_families())
 
 
+def test_the_python_page_lists_every_public_name_with_its_arguments() -> None:
+    cells = [cell for line in (DOCS / "python.md").read_text("utf-8").splitlines() for cell in line.split("|")[1:2]]
+    calls = {name.partition("(")[0]: name.partition("(")[2] for cell in cells for name in names_in(cell)}
+    assert calls.keys() - {"values", "facts", "files", "following", "complaint", "partial"} == set(epass.__all__)
+    signatures = {name: inspect.signature(getattr(epass, name)) for name, arguments in calls.items() if arguments}
+    assert len(signatures) > 10
+    for name, signature in signatures.items():
+        listed = [argument.strip("* ") for argument in calls[name].rstrip(")").split(",")]
+        assert [argument for argument in listed if argument] == list(signature.parameters), name
+
+
 def test_the_evaluation_page_defines_every_score() -> None:
     rows = table((DOCS / "evaluation.md").read_text("utf-8"), "key")
     assert rows == [[f"`{score.key}`", score.name, score.better, score.definition] for score in SCORES.values()]
