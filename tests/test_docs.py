@@ -38,14 +38,17 @@ import make_lists
 import numpy as np
 import pytest
 import results_table
+from typer.main import get_command
 
 import epass
 from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
 from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.app import app as command_line
+from epass.cli.examples import EXAMPLES
 from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import network_schema, start_settings
+from epass.errors import InputError
 from epass.evaluation import SCORES
 from epass.evaluation.bootstrap import paired_interval
 from epass.features import make_extractor
@@ -244,6 +247,23 @@ def is_there(name: str) -> bool:
         return False
 
 
+def command_complaints(line: str) -> list[str]:
+    """Commands, flags and arguments in a line of a terminal that `epass` does not know; nothing is run."""
+    words = shlex.split(line.rpartition(" | ")[2], comments=True)
+    command, rest = get_command(command_line), words[1:]
+    while words[0] == "epass" and rest and rest[0] in getattr(command, "commands", {}):
+        command, rest = command.commands[rest[0]], rest[1:]
+    if words[0] != "epass" or rest in (["--version"], ["--help"]):
+        return []
+    if hasattr(command, "commands"):
+        return [f"'{line}': there is no such command"]
+    try:
+        command.make_context(words[1], rest)
+    except InputError as problem:
+        return [f"'{line}': {problem}"]
+    return []
+
+
 # Running a page
 
 
@@ -333,8 +353,11 @@ def test_the_demo_on_the_front_page_is_what_it_prints(home: Path) -> None:
     assert outline(shown.output) == sorted(["...", *(line for line in lines if line not in runs)])
 
 
-def console_of(page: Path) -> list[Command]:
-    found = (block for block in blocks(page.read_text("utf-8")) if block.info.startswith("console"))
+def console_of(page: Path, *, joined: bool = False) -> list[Command]:
+    """All commands of a page; `joined`: those of several lines are one."""
+    text = page.read_text("utf-8")
+    text = text.replace("\\\n", " ") if joined else text
+    found = (block for block in blocks(text) if block.info.startswith("console"))
     return [command for block in found for command in commands(block.text)]
 
 
@@ -356,6 +379,13 @@ def test_the_recipes_of_a_page_are_valid(page: Path) -> None:
     for block in blocks(page.read_text("utf-8")):
         if block.info == "toml" and "format" in tomllib.loads(block.text):
             check_recipe(parse_recipe(block.text, f"{page}:{block.line}"))
+
+
+def test_commands_that_are_only_shown_are_understood() -> None:
+    shown = [command.line for page in PAGES for command in console_of(page, joined=True)]
+    shown += [line for lines in EXAMPLES.values() for line in lines]
+    assert len(shown) > 150
+    assert [complaint for line in shown for complaint in command_complaints(line)] == []
 
 
 def test_the_training_step_is_quoted_from_all_its_files() -> None:
@@ -593,6 +623,23 @@ def test_a_dead_link_is_found() -> None:
         "design.md#cellar",
         "../../elsewhere",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "fine"),
+    [
+        ("epass train digits --labels 40  # a comment", True),
+        ("ls new | epass predict run -", True),
+        ("epass reproduce classic --dry-run", True),
+        ("python docs/make_lists.py --nothing", True),
+        ("epass train digits --lables 40", False),
+        ("epass predict run", False),
+        ("epass evaluate run other", False),
+        ("epass teach digits", False),
+    ],
+)
+def test_a_command_that_is_not_understood_is_found(line: str, fine: bool) -> None:
+    assert (command_complaints(line) == []) is fine
 
 
 def test_a_name_of_yesterday_is_found() -> None:
