@@ -18,6 +18,7 @@ and on a small offence, which it must find.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import re
@@ -37,14 +38,17 @@ import make_lists
 import numpy as np
 import pytest
 import results_table
+from typer.main import get_command
 
 import epass
 from epass import METHODS, NETWORKS, ProjectorEnsemble, load_run
 from epass.augment import make_policies
 from epass.cli import main
 from epass.cli.app import app as command_line
+from epass.cli.examples import EXAMPLES
 from epass.engine.build import check_recipe, data_schema
 from epass.engine.models import network_schema, start_settings
+from epass.errors import InputError
 from epass.evaluation import SCORES
 from epass.evaluation.bootstrap import paired_interval
 from epass.features import make_extractor
@@ -71,6 +75,7 @@ LONG = {
     "tutorial.md",
 }  # pages whose code takes a while
 SHOWN = {"", "text", "sh"}
+TO_WRITE = {"src/epass/methods/risingmatch.py", "tests/methods/test_risingmatch.py"}  # by the reader
 EXECUTED = {"python", "console", "console shortened"}
 BRITISH = re.compile(
     r"\w*(?:behaviour|colour|\bgrey|labelled|neighbour|centre\b|(?:normal|optim|minim)is(?!m))\w*", re.I
@@ -221,6 +226,44 @@ def masked(text: str, *, steps: bool = True) -> list[str]:
     return [line for line in lines if steps or not line.startswith("step ")]
 
 
+def name_complaints(text: str) -> list[str]:
+    """Files of Python and names of the package, in backticks, that are not there."""
+    complaints = []
+    for word in sorted(words(text)):
+        if re.fullmatch(r"[\w-]+(?:/[\w-]+)*/[\w-]+\.py", word):
+            if word not in TO_WRITE and not any((place / word).is_file() for place in (ROOT, PACKAGE)):
+                complaints.append(f"there is no file {word}")
+        elif (found := re.fullmatch(r"(epass(?:\.\w+)+)(?:\(.*\))?", word)) and not is_there(found[1]):
+            complaints.append(f"there is no {found[1]}")
+    return complaints
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    home, _, last = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(home), last) or bool(importlib.import_module(name))
+    except ModuleNotFoundError:
+        return False
+
+
+def command_complaints(line: str) -> list[str]:
+    """Commands, flags and arguments in a line of a terminal that `epass` does not know; nothing is run."""
+    words = shlex.split(line.rpartition(" | ")[2], comments=True)
+    command, rest = get_command(command_line), words[1:]
+    while words[0] == "epass" and rest and rest[0] in getattr(command, "commands", {}):
+        command, rest = command.commands[rest[0]], rest[1:]
+    if words[0] != "epass" or rest in (["--version"], ["--help"]):
+        return []
+    if hasattr(command, "commands"):
+        return [f"'{line}': there is no such command"]
+    try:
+        command.make_context(words[1], rest)
+    except InputError as problem:
+        return [f"'{line}': {problem}"]
+    return []
+
+
 # Running a page
 
 
@@ -310,8 +353,11 @@ def test_the_demo_on_the_front_page_is_what_it_prints(home: Path) -> None:
     assert outline(shown.output) == sorted(["...", *(line for line in lines if line not in runs)])
 
 
-def console_of(page: Path) -> list[Command]:
-    found = (block for block in blocks(page.read_text("utf-8")) if block.info.startswith("console"))
+def console_of(page: Path, *, joined: bool = False) -> list[Command]:
+    """All commands of a page; `joined`: those of several lines are one."""
+    text = page.read_text("utf-8")
+    text = text.replace("\\\n", " ") if joined else text
+    found = (block for block in blocks(text) if block.info.startswith("console"))
     return [command for block in found for command in commands(block.text)]
 
 
@@ -325,7 +371,7 @@ def outline(text: str) -> list[str]:
 def test_a_page_is_sound(page: Path) -> None:
     text = page.read_text("utf-8")
     complaints = block_complaints(text) + link_complaints(text, page.parent) + language_complaints(text)
-    assert complaints + quote_complaints(text) == []
+    assert complaints + quote_complaints(text) + (name_complaints(text) if page in PAGES else []) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -333,6 +379,13 @@ def test_the_recipes_of_a_page_are_valid(page: Path) -> None:
     for block in blocks(page.read_text("utf-8")):
         if block.info == "toml" and "format" in tomllib.loads(block.text):
             check_recipe(parse_recipe(block.text, f"{page}:{block.line}"))
+
+
+def test_commands_that_are_only_shown_are_understood() -> None:
+    shown = [command.line for page in PAGES for command in console_of(page, joined=True)]
+    shown += [line for lines in EXAMPLES.values() for line in lines]
+    assert len(shown) > 150
+    assert [complaint for line in shown for complaint in command_complaints(line)] == []
 
 
 def test_the_training_step_is_quoted_from_all_its_files() -> None:
@@ -477,9 +530,31 @@ def test_the_recipe_page_lists_every_flag() -> None:
     assert {names_in(row[0])[0] for row in rows} == flags
 
 
+def test_the_recipe_page_says_which_flags_are_those_of_a_single_run() -> None:
+    def flags(name: str) -> set[str]:
+        (command,) = [one.callback for one in command_line.registered_commands if one.callback.__name__ == name]
+        names = {"settings": "set", "start": "from", "earlier": "continue"}
+        return {f"--{names.get(key, key).replace('_', '-')}" for key in inspect.signature(command).parameters}
+
+    text = (DOCS / "recipes.md").read_text("utf-8")
+    (listed,) = re.findall(r"except those of a single run \(([^)]*)\)", text)
+    assert set(names_in(listed)) == flags("train") - flags("compare")
+
+
 def test_the_recipe_page_lists_every_family() -> None:
     rows = table((DOCS / "recipes.md").read_text("utf-8"), "family")
     assert sorted(name.removesuffix("-") for row in rows for name in names_in(row[0])) == sorted(recipe_families())
+
+
+def test_the_python_page_lists_every_public_name_with_its_arguments() -> None:
+    cells = [cell for line in (DOCS / "python.md").read_text("utf-8").splitlines() for cell in line.split("|")[1:2]]
+    calls = {name.partition("(")[0]: name.partition("(")[2] for cell in cells for name in names_in(cell)}
+    assert calls.keys() - {"values", "facts", "files", "following", "complaint", "partial"} == set(epass.__all__)
+    signatures = {name: inspect.signature(getattr(epass, name)) for name, arguments in calls.items() if arguments}
+    assert len(signatures) > 10
+    for name, signature in signatures.items():
+        listed = [argument.strip("* ") for argument in calls[name].rstrip(")").split(",")]
+        assert [argument for argument in listed if argument] == list(signature.parameters), name
 
 
 def test_the_evaluation_page_defines_every_score() -> None:
@@ -547,6 +622,32 @@ def test_a_dead_link_is_found() -> None:
         "images/none.png",
         "design.md#cellar",
         "../../elsewhere",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "fine"),
+    [
+        ("epass train digits --labels 40  # a comment", True),
+        ("ls new | epass predict run -", True),
+        ("epass reproduce classic --dry-run", True),
+        ("python docs/make_lists.py --nothing", True),
+        ("epass train digits --lables 40", False),
+        ("epass predict run", False),
+        ("epass evaluate run other", False),
+        ("epass teach digits", False),
+    ],
+)
+def test_a_command_that_is_not_understood_is_found(line: str, fine: bool) -> None:
+    assert (command_complaints(line) == []) is fine
+
+
+def test_a_name_of_yesterday_is_found() -> None:
+    text = "`data/cache.py`, `data/read/cache.py`, `tests/test_docs.py`, `epass.data.join(a, b)`, `epass.none.at_all`"
+    assert name_complaints(f"{text}, `epass.data.concatenate`, `epass.app`, `epass train`, `mine.py`") == [
+        "there is no file data/cache.py",
+        "there is no epass.data.join",
+        "there is no epass.none.at_all",
     ]
 
 

@@ -150,11 +150,11 @@ def test_one_that_is_no_method(epass: Epass) -> None:
     wrapper, pretraining = epass("methods", "shrink").out, epass("methods", "moco").out
 
     assert "ShrinkMatch: Shrinking Class Space" in wrapper
-    assert 'epass.methods.WRAPPERS["shrink"](method, problem, ...)' in wrapper
+    assert "Change one: epass train digits --wrap shrink --set wrapper.share_momentum=0.999" in wrapper
     assert "share_momentum" in wrapper
-    assert "method." not in wrapper  # no recipe knows these settings
-    assert 'epass.methods.PRETRAINING["moco"](net, problem, ...)' in pretraining
-    assert "EPASS             yes: give it three projectors" in pretraining
+    assert "method." not in wrapper  # their table is [wrapper]
+    assert "Change one: epass pretrain digits --method moco --set method.temperature=0.2" in pretraining
+    assert "EPASS             yes: --projectors 3" in pretraining
     assert json.loads(epass("methods", "abc", "--json").out)["abc"]["settings"]["threshold"]["default"] == 0.95
 
 
@@ -279,6 +279,10 @@ def test_recipes(epass: Epass) -> None:
     assert rows["cifar100"].split()[1:3] == ["cifar-100-python", "wrn-28-8"]  # IOMatch has another network
     assert "all of epass methods" in rows["digits"]
     assert len(answer.out.splitlines()) < 30
+    assert answer.out.splitlines()[-2:] == [
+        "List a family: epass recipes FAMILY",
+        "Print one: epass recipes FAMILY-METHOD, digits-simmatch for one",
+    ]
 
 
 def test_the_recipes_of_a_family(epass: Epass) -> None:

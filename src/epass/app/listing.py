@@ -95,17 +95,16 @@ def tell_methods(found: dict[str, dict[str, Any]]) -> Iterator[Event]:
 
 def tell_method(name: str, facts: dict[str, Any]) -> Iterator[Event]:
     """One method with its settings."""
-    kind, is_method = facts["kind"], facts["kind"] == "method"
+    kind, table = facts["kind"], "wrapper" if facts["kind"] == "wrapper" else "method"
     about = {"title": facts["title"], "summary": facts["summary"]}
     if kind != "wrapper":
-        how = "--projectors 3" if is_method else "give it three projectors"
         about["views"] = "; ".join(f"{side}: {', '.join(names)}" for side, names in facts["views"].items() if names)
         about["memory per image"] = memory(facts) or "none"
-        about["EPASS"] = f"yes: {how}" if facts["projector"] else "no: it has no embedding"
+        about["EPASS"] = "yes: --projectors 3" if facts["projector"] else "no: it has no embedding"
     yield Section(name, about)
     rows = [
         [
-            ("method." if is_method else "") + key,
+            f"{table}.{key}",
             "not set" if setting["default"] is None else toml_value(setting["default"]),
             setting["type"],
         ]
@@ -115,11 +114,12 @@ def tell_method(name: str, facts: dict[str, Any]) -> Iterator[Event]:
         yield Table(("setting", "default", "takes"), rows)
     else:
         yield Notice("It has no settings of its own.")
-    if not is_method:
-        table, first = ("WRAPPERS", "method") if kind == "wrapper" else ("PRETRAINING", "net")
-        yield Notice(f'Use it from Python: epass.methods.{table}["{name}"]({first}, problem, ...)')
-    elif rows:
-        yield Notice(f"Change one: epass train digits --method {name} --set {rows[0][0]}={rows[0][1]}")
+    command = {"wrapper": f"train digits --wrap {name}", "pretraining": f"pretrain digits --method {name}"}
+    if kind != "method":
+        yield Notice(f"Use it: epass {command[kind]}")
+    if changed := next((row for row in rows if row[1] != "not set"), None):
+        asked = command.get(kind, f"train digits --method {name}")
+        yield Notice(f"Change one: epass {asked} --set {changed[0]}={changed[1]}")
 
 
 @work
@@ -209,9 +209,8 @@ def recipes(
         yield Notice("Print one: epass recipes NAME")
     else:
         yield Table(("family", "data", "network", "methods"), family_rows())
-        yield Notice(
-            "List a family: epass recipes FAMILY\nPrint one: epass recipes FAMILY-METHOD, digits-simmatch for one"
-        )
+        yield Notice("List a family: epass recipes FAMILY")
+        yield Notice("Print one: epass recipes FAMILY-METHOD, digits-simmatch for one")
     found = {key: read_recipe(key) for key in chosen}
     yield Result(values={key: {"source": recipe.source, **recipe.flat()} for key, recipe in found.items()})
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call `experiment`, print."""
+"""The command line: parse, call `app`, print."""
 
 from __future__ import annotations
 

@@ -22,6 +22,14 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass download eurosat": "into data/eurosat",
         "epass download stl10 --to /datasets": "into /datasets/stl10",
     },
+    "embed": {
+        "epass embed photos/": "before training, which then takes seconds",
+        "epass embed photos/ --stream": "more photos than memory holds",
+    },
+    "evaluate": {
+        "epass evaluate runs/photos-simmatch-0": "on its own test images",
+        "epass evaluate runs/photos-simmatch-0 --data other/": "on other images",
+    },
     "export": {
         "epass export runs/photos-simmatch-0 --out flowers": "a folder to hand over",
         "epass export runs/photos-simmatch-0 --any-size": "scaling is inside, too",
@@ -35,6 +43,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass predict runs/photos-simmatch-0 new/": "one class each",
         "epass predict runs/photos-simmatch-0 new.zip --top 3": "with the runners-up",
         "ls new/*.jpg | epass predict runs/photos-simmatch-0 -": "a line of JSON each",
+    },
+    "pretrain": {
+        "epass pretrain photos/ --out runs/pre": "from pixels, without labels",
+        "epass train photos/ --from runs/pre": "what comes next",
     },
     "report": {
         "epass report runs/a runs/b --out both.html": "two runs, one page",
@@ -55,6 +67,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "epass suggest photos/ --n 12": "the first to label",
         "epass suggest runs/photos-simmatch-0 --n 12": "what a run is unsure of",
         "epass suggest photos/ --out tasks.json": "for Label Studio",
+    },
+    "train": {
+        "epass train digits --labels 40 --projectors 3": "a first run, no download",
+        "epass train photos/ --projectors 3": "your photos",
+        "epass train --continue runs/photos-simmatch-0": "with new labels or photos",
+        "epass train cifar-10-batches-py --recipe cifar10-simmatch": "a published setting",
     },
 }
 
