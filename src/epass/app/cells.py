@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..files import from_home
 from ..recipe import Recipe, read_recipe
 from ..runs import Run, RunFolder, load_run
 from .request import Request, compose
@@ -81,7 +82,7 @@ def complete(job: Job, there: Run | None, asked: Asked) -> None:
 
 def recipe_of_trial(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Recipe:
     """The recipe of a cell, from its built-in one, shortened."""
-    is_path = asked.instead is not None and Path(asked.instead).expanduser().exists()
+    is_path = asked.instead is not None and from_home(asked.instead).exists()
     start = start.with_settings(trial.column.settings)
     request = Request(
         data=asked.instead if is_path else start.data.get("name", asked.instead),
@@ -106,7 +107,7 @@ def find_data(name: str, own: str, root: Path) -> Path | None:
     """The files of a data set: where `epass download` puts them, or under the name that its recipe has for them."""
     from ..data.read.download import contents
 
-    for place in (root.expanduser() / name, root.expanduser() / own, Path(own)):
+    for place in (from_home(root) / name, from_home(root) / own, Path(own)):
         if place.is_file():
             return place
         if place.is_dir() and any(place.iterdir()):

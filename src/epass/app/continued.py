@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..files import from_home
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
 from .events import Caution, Event, Notice
@@ -25,7 +26,7 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
         if value is not None:
             raise InputError(f"--continue goes on with the recipe and the weights of a run: leave out {flag}.")
     earlier = load_run(folder)
-    where = str(Path(folder).expanduser().absolute())
+    where = str(from_home(folder).absolute())
     if earlier.results is None:
         raise InputError(f"'{folder}' is not finished: say epass train --resume --out {folder}.")
     recipe = read_recipe(str(earlier.path / "recipe.toml"))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import InputError
+from ..files import from_home
 from ..untrusted import LARGEST_JSON, parse_json, read_limited, spreadsheet_path
 from .suggested import csv_bytes
 
@@ -66,7 +67,7 @@ def can_be_labeled(data: str) -> bool:
     """Whether there is a place for labels of these images."""
     from ..data import DATASETS, recognize
 
-    path = Path(data).expanduser()
+    path = from_home(data)
     if not data or data in DATASETS or not path.exists() or recognize(path) is not None:
         return False
     return path.is_dir() or path.suffix.lower() in (*TABLES, ".npy")
@@ -77,7 +78,7 @@ def open_book(data: str) -> Book:
     from ..data import holds_vectors
     from ..data.read.listing import nothing_at
 
-    path = Path(data).expanduser()
+    path = from_home(data)
     if not data or not path.exists():
         raise nothing_at(data)
     if not can_be_labeled(data):

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from ...errors import InputError, shortened, unknown
-from ...files import as_text
+from ...files import as_text, from_home
 from .decode import ADVICE, Packed
 
 _DIGITS = 18  # longer names are no numbers of classes
@@ -162,7 +162,7 @@ def cannot_be_used(
 
 def nothing_at(path: str | Path) -> InputError:
     """The error for a path at which there is nothing, with the nearest folder that is there."""
-    nearest = next(parent for parent in (Path(path).expanduser() / "_").absolute().parents if parent.is_dir())
+    nearest = next(parent for parent in (from_home(path) / "_").absolute().parents if parent.is_dir())
     return InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
 
 
