@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -121,7 +122,8 @@ def absent(name: str, root: Path) -> str:
 
     if name not in SOURCES:
         return f"{name} is not here: put its original files into {root / name} (see `epass datasets`)"
-    return f"{name} is not here: `epass download {name}{'' if root == Path('data') else f' --to {root}'}`"
+    command = ["epass", "download", name, *([] if root == Path("data") else ["--to", str(root)])]
+    return f"{name} is not here: `{shlex.join(command)}`"
 
 
 def by_column(table: Benchmark, jobs: Sequence[Job], asked: Asked) -> Iterator[tuple[str, Dataset, list[Job]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -151,7 +152,8 @@ def cannot_be_used(
     them = "them" if len(problems) > 1 else "it"
     advice = f": replace or remove {them}"
     if skip:
-        advice += f", or leave {them} out with --skip-unreadable (epass check {where} lists all such files)"
+        all_named = shlex.join(["epass", "check", where])
+        advice += f", or leave {them} out with --skip-unreadable ({all_named} lists all such files)"
     named = [(name if len(problems) > 1 else str(place / name), reason) for name, reason in problems[:_FEW]]
     said = [f"'{name[:_LONGEST]}' {reason.removesuffix(ADVICE)[:_LONGEST]}" for name, reason in named]
     if len(problems) == 1:
