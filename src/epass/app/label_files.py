@@ -120,13 +120,13 @@ def _label_at(columns: Sequence[str]) -> int | None:
 def _book_of_folder(folder: Path) -> Book:
     """Labels by class folders and by the folder's own table, which has the last word."""
     from ..data.read.folder import list_folder
-    from ..data.read.given_labels import LABELS, find_labels
+    from ..data.read.given_labels import LABELS, find_labels, of_something_else
     from ..data.read.listing import names_inside
     from ..data.read.ways import Ways
 
     table = folder / LABELS
     if table.exists() and find_labels(folder) is None:
-        raise InputError(f"'{table}' is a table of something else than paths and labels: call it otherwise.")
+        raise of_something_else(table)
     listing = list_folder(folder, labels_needed=False)
     texts = [listing.classes[number] if number >= 0 else "" for number in listing.labels]
     labels = dict(zip(names_inside(listing.train, folder), texts, strict=True))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files import as_text
-from .given_labels import LABELS, GivenLabels, find_labels
+from .given_labels import LABELS, GivenLabels, find_labels, of_something_else
 from .kinds import EXTENSIONS, NOT_READ, only_others
 from .listing import (
     ROLES,
@@ -52,7 +52,13 @@ def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    return list_layout(path, as_text(path.resolve().name), path, find_labels(path), labels_needed=labels_needed)
+    given = find_labels(path)
+    if given is None and (path / LABELS).is_file():
+        entries = _entries(path, path, Problems())
+        folders = [entry for entry, is_folder in entries if is_folder]
+        if len(folders) < len(entries) and not any(folder.name.lower() in ROLES for folder in folders):
+            raise of_something_else(path / LABELS)  # images in no folder have their classes nowhere else
+    return list_layout(path, as_text(path.resolve().name), path, given, labels_needed=labels_needed)
 
 
 def list_layout(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import normpath
 
-from ...errors import InputError, shortened
+from ...errors import MOST_CHOICES, InputError, shortened
 from .listing import as_known
 from .tables import LABEL_NAMES, PATH_NAMES, cell_text, find_column, open_table
 from .ways import Ways
@@ -75,6 +75,15 @@ def find_labels(folder: Path) -> GivenLabels | None:
         _refuse_two_rows(path, name, rows, line)
         rows[name] = (label, line)
     return GivenLabels(path, rows)
+
+
+def of_something_else(table: Path) -> InputError:
+    """The error for a table that is no one of labels, where only such a one is of use."""
+    columns = ", ".join(f"'{shortened(name)}'" for name in open_table(table, peek=True).columns[:MOST_CHOICES])
+    return InputError(
+        f"'{table}' is a table of something else than paths and labels, since its first row has {columns}: call the "
+        "two columns 'path' and 'label', or the table otherwise."
+    )
 
 
 def _refuse_two_rows(table: Path, name: str, rows: Mapping[str, tuple[str, int]], line: int) -> None:
