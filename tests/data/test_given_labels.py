@@ -75,6 +75,15 @@ def test_a_table_of_other_columns_is_named_where_nothing_else_says_the_classes(
         open_dataset(str(folder))
 
 
+def test_a_split_in_the_table_of_a_folder_is_refused_where_it_is_not_training(make: Make, refused) -> None:
+    folder = make(*FLAT[:3], labels="path,label,Split\n1.png,dog,train\n2.png,,\n3.png,cat,Training\n")
+    assert labels_of(folder) == {"1.png": "dog", "2.png": "", "3.png": "cat"}
+    for split in ("test", "VAL", "holdout"):
+        (folder / "labels.csv").write_text(f"path,label,split\n1.png,dog,train\n2.png,dog,{split}\n3.png,cat,\n")
+        with refused(f"Row 3 of '{folder}/labels.csv' has the split '{split}'", f"give '{folder}/labels.csv', or"):
+            open_dataset(str(folder))
+
+
 def test_unlabeled_images_of_a_layout_get_labels_and_class_folders_are_corrected(make: Make) -> None:
     parts = ("labeled/cat/1.png", "labeled/dog/2.png", "unlabeled/3.png", "unlabeled/4.png", "test/cat/5.png")
     table = "file,label\nunlabeled/3.png,emu\nlabeled/dog/2.png,cat\nunlabeled/4.png,dog\n"
