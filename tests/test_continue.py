@@ -204,6 +204,9 @@ def test_what_cannot_be_continued_is_refused() -> None:
     Path("run/results.json").unlink()
     with pytest.raises(InputError, match="is not finished: say epass train --resume --out run"):
         train(earlier="run").result()
+    Path("run").rename("first run")
+    with pytest.raises(InputError, match="say epass train --resume --out 'first run'"):
+        train(earlier="first run").result()
 
 
 def test_data_that_were_moved_are_named_by_their_new_place() -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from epass.errors import InputError
-from epass.files import check_folder, check_writable, write_atomically
+from epass.files import check_folder, check_writable, from_home, write_atomically
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_path_may_begin_at_the_home_folder_or_be_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert (from_home("~"), from_home("~/a b")) == (tmp_path, tmp_path / "a b")
+    for name in ("~nobody has this name/photos", "~$photo.jpg", "photos~", ""):
+        assert from_home(name) == from_home(Path(name)) == Path(name)
 
 
 @pytest.mark.parametrize("data", [b"", b"new", bytes(range(256)) * 1000])

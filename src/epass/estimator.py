@@ -26,7 +26,7 @@ from .app.request import Request
 from .errors import InputError
 from .evaluation.calibrated import Calibration
 from .extensions import check_trusted
-from .files import write_atomically
+from .files import from_home, write_atomically
 from .recipe import toml_value
 from .runs import RunFolder, load_run
 from .runs.folder import FILES, MODEL, to_json
@@ -288,7 +288,7 @@ def _is_missing(labels: Array) -> NDArray[np.bool_]:
 def _folder(out: str | PathLike[str] | None) -> Iterator[Path]:
     """Where a run goes: a folder to keep, or one that vanishes."""
     if out is not None:
-        yield Path(out)
+        yield from_home(out)
         return
     with TemporaryDirectory() as folder:
         yield Path(folder)

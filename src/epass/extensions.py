@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from .errors import InputError, unknown
+from .files import from_home
 
 T = TypeVar("T")
 # networks of other libraries have names of this form, too
@@ -60,7 +61,7 @@ def located(name: str) -> str:
     found = NAME.fullmatch(name)
     if found is None or not found[1].endswith(".py"):
         return name
-    return f"{os.path.abspath(Path(found[1]).expanduser())}:{found[2]}"
+    return f"{os.path.abspath(from_home(found[1]))}:{found[2]}"
 
 
 def short(name: str) -> str:

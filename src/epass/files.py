@@ -17,6 +17,14 @@ from .errors import InputError
 _SEAL = "sha256"  # of the numbers, among the facts in the head of a safetensors file
 
 
+def from_home(path: str | os.PathLike[str]) -> Path:
+    """A path with the home folder in place of a `~` before it, also where no shell has put it there: `--out=~/runs`.
+
+    What begins with `~` and is nobody's home is a name like others, such as `~old`.
+    """
+    return Path(os.path.expanduser(path))  # that of Path raises an error where there is no such person
+
+
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """Write under a temporary name beside `path`, force it to disk, then rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -9,10 +9,10 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from .errors import InputError, shortened, unknown
+from .files import from_home
 from .recipes import builtin_recipes, compose, unknown_recipe
 from .untrusted import LARGEST_RECIPE, parse_toml, read_limited
 
@@ -122,7 +122,7 @@ def read_recipe(name_or_file: str) -> Recipe:
     """A built-in recipe by name, or one from a `.toml` file."""
     if name_or_file in builtin_recipes():
         return make_recipe(compose(name_or_file)[0], name_or_file)
-    path = Path(name_or_file)
+    path = from_home(name_or_file)
     if path.suffix != ".toml":
         raise unknown_recipe(name_or_file)
     if not path.is_file():

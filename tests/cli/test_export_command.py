@@ -85,6 +85,11 @@ def test_both_graphs_compute_what_pytorch_does(exported: Path, trained: Trained,
         assert np.abs(found[2] - wanted.features.numpy()).max() < 1e-4
 
 
+def test_what_comes_next_can_be_typed_as_it_is(epass: Epass, trained: Trained, tmp_path: Path) -> None:
+    answer = epass("export", trained.folder, "--out", tmp_path / "my model", "--formats", "safetensors")
+    assert answer.out.endswith(f"\nNext: epass predict '{tmp_path}/my model' PHOTOS\n"), answer
+
+
 def test_calibration_is_inside_unless_the_graph_is_raw(trained: Trained, tmp_path: Path) -> None:
     net, model = load_model(trained.folder)
     pixels = save_digits(tmp_path / "new", 3)

@@ -202,6 +202,13 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert cache_folder() == expected
 
 
+def test_who_has_no_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "EPASS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 3)  # as in a container, whose user is a number only
+    assert cache_folder() is None
+
+
 def test_the_cache_can_be_off(read: Reader, photos: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPASS_CACHE", "off")
     assert [read(photos)[1], read(photos)[1]] == [4, 4]

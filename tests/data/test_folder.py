@@ -10,6 +10,7 @@ from PIL import Image
 from epass.data import Images, open_dataset
 from epass.data.read.decode import decode
 from epass.data.read.folder import Problems, _list_scored, list_folder
+from epass.runs import RunFolder
 
 
 def write(path: Path, color: object = (200, 100, 50), size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Path:
@@ -234,6 +235,23 @@ def test_mistakes_of_layout(refused, tmp_path: Path) -> None:
     write(one / "stray.png")
     with refused("stray.png' lies outside of the class folders", "move it"):
         open_dataset(str(one))
+
+
+@pytest.mark.parametrize("layout", ["", "labeled/"], ids=["classes alone", "parts"])
+def test_runs_beside_the_classes_are_no_class(refused, tmp_path: Path, layout: str) -> None:
+    for name in ("cat/1.png", "dog/2.png"):
+        write(tmp_path / layout / name)
+    run = RunFolder(tmp_path / layout / "runs/compare/first")
+    run.create(force=False)
+    run.write_text("recipe.toml", "seed = 0\n")
+    with refused("runs' holds no image"):  # whose recipe somebody wrote by hand
+        open_dataset(str(tmp_path))
+    run.write_json("environment.json", {})
+    assert run.exists()
+    made = open_dataset(str(tmp_path))
+    assert (made.classes, made.unused, made.skipped) == (("cat", "dog"), (f"{layout}runs",), ())
+    write(tmp_path / layout / "runs/3.png")
+    assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")
 
 
 @pytest.mark.parametrize("inside", ["labeled/cat/1.png labeled/dog/2.png test/cat/3.png", "cat/1.png dog/2.png"])

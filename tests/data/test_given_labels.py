@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from epass.data import Vectors, divide, open_dataset, side_of_photos, survey_folder
+from epass.data.read.folder import list_folder
 
 Make = Callable[..., Path]
 
@@ -57,6 +58,30 @@ def test_without_the_table_they_are_refused_as_before(make: Make, refused) -> No
 def test_a_folder_of_nothing_but_images_says_what_to_do(make: Make, refused) -> None:
     with refused("have no classes", "give every class a folder", "epass suggest "):
         open_dataset(str(make("1.png", "2.png")))
+
+
+@pytest.mark.parametrize("names", [FLAT, FLAT[:3]], ids=["folders in it", "flat"])
+def test_a_table_of_other_columns_is_named_where_nothing_else_says_the_classes(
+    make: Make, refused, names: tuple[str, ...]
+) -> None:
+    folder = make(*names, labels="Dateiname;Klasse\n1.png;dog\n3.png;cat\n")
+    sentence = f"'{folder}/labels.csv' is a table of something else than paths and labels"
+    with refused(sentence, "has 'Dateiname', 'Klasse': call the two columns 'path' and 'label'"):
+        open_dataset(str(folder))
+    with refused(sentence):  # before somebody labels what cannot be taken in afterwards
+        list_folder(folder, labels_needed=False)
+    (folder / "labels.csv").write_text("1.png,dog\n3.png,cat\n")
+    with refused("its first row has '1.png', 'dog'"):
+        open_dataset(str(folder))
+
+
+def test_a_split_in_the_table_of_a_folder_is_refused_where_it_is_not_training(make: Make, refused) -> None:
+    folder = make(*FLAT[:3], labels="path,label,Split\n1.png,dog,train\n2.png,,\n3.png,cat,Training\n")
+    assert labels_of(folder) == {"1.png": "dog", "2.png": "", "3.png": "cat"}
+    for split in ("test", "VAL", "holdout"):
+        (folder / "labels.csv").write_text(f"path,label,split\n1.png,dog,train\n2.png,dog,{split}\n3.png,cat,\n")
+        with refused(f"Row 3 of '{folder}/labels.csv' has the split '{split}'", f"give '{folder}/labels.csv', or"):
+            open_dataset(str(folder))
 
 
 def test_unlabeled_images_of_a_layout_get_labels_and_class_folders_are_corrected(make: Make) -> None:

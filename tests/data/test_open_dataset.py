@@ -26,6 +26,15 @@ def test_the_home_folder_is_found(refused, tmp_path: Path, monkeypatch: pytest.M
         open_dataset("~/birds")
 
 
+def test_a_name_may_begin_like_a_home_folder(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~old photos").mkdir()
+    with refused("'~old photos' holds no class"):
+        open_dataset("~old photos")
+    with refused("There is no file or folder '~older photos'"):
+        open_dataset("~older photos")
+
+
 def test_other_files_are_refused(refused, tmp_path: Path) -> None:
     (tmp_path / "images.txt").write_text("1,2")
     with refused("images.txt' is not a data set", ".zip", ".csv", ".npz"):

@@ -60,6 +60,12 @@ def test_all_are_counted_and_named_in_one_sentence(refused, photos: Path, shape:
         open_dataset(path, streaming=shape == "streamed")
 
 
+def test_the_command_that_names_all_can_be_typed_as_it_is(refused, photos: Path) -> None:
+    moved = photos.rename(photos.with_name("my photos"))
+    with refused(f"(epass check '{moved}' lists all such files)"):
+        open_dataset(str(moved))
+
+
 def test_of_very_many_the_first_ones_are_named(refused, photos: Path) -> None:
     for number in range(200):
         (photos / f"unlabeled/{number:03}{'x' * 200}.jpg").write_text("no image")

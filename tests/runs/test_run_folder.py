@@ -33,6 +33,14 @@ def names(run: RunFolder) -> set[str]:
     return {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
 
 
+def test_a_run_in_the_way_names_a_command_that_can_be_typed_as_it_is(tmp_path):
+    run = RunFolder(tmp_path / "first run")
+    run.create(force=False)
+    fill(run)
+    with pytest.raises(InputError, match=rf"--force to .*, or 'epass train --continue '{run.path}'' to go on"):
+        run.create(force=False)
+
+
 def test_create_makes_parents_and_takes_an_empty_folder(tmp_path):
     run = RunFolder(tmp_path / "a" / "b")
     run.create(force=False)

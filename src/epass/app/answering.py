@@ -6,11 +6,10 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..errors import InputError, RunError
-from ..files import as_text
+from ..files import as_text, from_home
 from ..machine.launch import all_or_none, is_first_process, is_one_of_several
 from ..machine.signals import Stopped
 from . import parts as disk
@@ -77,7 +76,7 @@ def find_what(path: str, model: dict[str, Any], settings: dict[str, Any]) -> Ask
         "vector",
         found.column,
         found.names,
-        [Path(path).expanduser()],
+        [from_home(path)],
         len(found.names),
         lambda numbers, _: [Chunk(places, found.vectors, {}) for _ in numbers],
     )

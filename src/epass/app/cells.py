@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..files import from_home
 from ..recipe import Recipe, read_recipe
 from ..runs import Run, RunFolder, load_run
 from .request import Request, compose
@@ -81,7 +83,7 @@ def complete(job: Job, there: Run | None, asked: Asked) -> None:
 
 def recipe_of_trial(trial: Trial, start: Recipe, seed: int, asked: Asked) -> Recipe:
     """The recipe of a cell, from its built-in one, shortened."""
-    is_path = asked.instead is not None and Path(asked.instead).expanduser().exists()
+    is_path = asked.instead is not None and from_home(asked.instead).exists()
     start = start.with_settings(trial.column.settings)
     request = Request(
         data=asked.instead if is_path else start.data.get("name", asked.instead),
@@ -106,7 +108,7 @@ def find_data(name: str, own: str, root: Path) -> Path | None:
     """The files of a data set: where `epass download` puts them, or under the name that its recipe has for them."""
     from ..data.read.download import contents
 
-    for place in (root.expanduser() / name, root.expanduser() / own, Path(own)):
+    for place in (from_home(root) / name, from_home(root) / own, Path(own)):
         if place.is_file():
             return place
         if place.is_dir() and any(place.iterdir()):
@@ -120,7 +122,8 @@ def absent(name: str, root: Path) -> str:
 
     if name not in SOURCES:
         return f"{name} is not here: put its original files into {root / name} (see `epass datasets`)"
-    return f"{name} is not here: `epass download {name}{'' if root == Path('data') else f' --to {root}'}`"
+    command = ["epass", "download", name, *([] if root == Path("data") else ["--to", str(root)])]
+    return f"{name} is not here: `{shlex.join(command)}`"
 
 
 def by_column(table: Benchmark, jobs: Sequence[Job], asked: Asked) -> Iterator[tuple[str, Dataset, list[Job]]]:

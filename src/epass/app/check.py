@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import InputError, shortened
 from ..extensions import trust_typed
-from ..files import check_writable
+from ..files import check_writable, from_home
 from .doubts import doubts_about
 from .events import Event, Notice, Result, Section, work
 from .flags import Flag, Images, Reading
@@ -79,7 +79,7 @@ def open_survey(data: str, image_size: int | None, reading: Reading | None) -> S
     from ..data import DATASETS, Vectors, open_dataset, recognize, survey_arrays, survey_folder
 
     trust_typed(data)
-    path = Path(data).expanduser()
+    path = from_home(data)
     if data and data not in DATASETS and path.is_dir() and recognize(path) is None:
         return survey_folder(path, 32 if image_size is None else image_size, reading)
     dataset = open_dataset(data, image_size=image_size, progress=reading, skip_unreadable=True)

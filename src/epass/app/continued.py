@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..files import from_home
 from ..recipe import Recipe, read_recipe
 from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
 from .events import Caution, Event, Notice
@@ -25,12 +27,12 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
         if value is not None:
             raise InputError(f"--continue goes on with the recipe and the weights of a run: leave out {flag}.")
     earlier = load_run(folder)
-    where = str(Path(folder).expanduser().absolute())
+    where, typed = str(from_home(folder).absolute()), shlex.quote(str(folder))
     if earlier.results is None:
-        raise InputError(f"'{folder}' is not finished: say epass train --resume --out {folder}.")
+        raise InputError(f"'{folder}' is not finished: say epass train --resume --out {typed}.")
     recipe = read_recipe(str(earlier.path / "recipe.toml"))
     if request.data is None:
-        check_place(folder, recipe, f", or say epass train PLACE --continue {folder}")
+        check_place(folder, recipe, f", or say epass train PLACE --continue {typed}")
     if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
         raise InputError(
             f"'{folder}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import unknown
+from ..files import from_home
 from .events import Event, Notice, Result, Table, work
 from .flags import Fetching, Flag
 from .words import file_size
@@ -38,7 +39,7 @@ def download(
         return
     if name not in SOURCES:
         raise unknown("data set to download", name, SOURCES)
-    folder, source = Path(to).expanduser(), SOURCES[name]
+    folder, source = from_home(to), SOURCES[name]
     there = is_filled(folder / name)
     files = contents(download_from_owner(name, folder, fetching))
     yield Result(

@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from ..files import from_home
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -134,7 +137,7 @@ def work(function: Callable[P, Iterator[Event]]) -> Callable[P, Work]:
 
     @wraps(function)
     def begin(*args: P.args, **kwargs: P.kwargs) -> Work:
-        return Work(function(*args, **kwargs), function.__name__)
+        return Work(_called(function, *args, **kwargs), function.__name__)
 
     return begin
 
@@ -151,10 +154,29 @@ def with_arguments_of(cls: Callable[P, T]) -> Callable[[Callable[[T], Iterator[E
     def decorate(function: Callable[[T], Iterator[Event]]) -> Callable[P, Work]:
         @wraps(function)
         def begin(*args: P.args, **kwargs: P.kwargs) -> Work:
-            return Work(function(cls(*args, **kwargs)), function.__name__)
+            return Work(function(_called(cls, *args, **kwargs)), function.__name__)
 
         begin.__signature__ = inspect.Signature(arguments, return_annotation=Work)  # type: ignore[attr-defined]
         begin.__annotations__ = {argument.name: argument.annotation for argument in arguments}
         return begin
 
     return decorate
+
+
+def _called(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call it with every path that begins with `~` in the home folder: a shell leaves `--out=~/run` as it is.
+
+    What may be a path or the name of a data set is left to whoever opens it, since messages repeat it as it was said.
+    """
+    hints = get_type_hints(function)
+    paths = {name for name, kind in hints.items() if Path in get_args(kind)}
+    names = chain(inspect.signature(function).parameters, repeat(""))  # too many are the function's to refuse
+    by_position: Any = [_at_home(value) if name in paths else value for name, value in zip(names, args, strict=False)]
+    by_name: Any = {name: _at_home(value) if name in paths else value for name, value in kwargs.items()}
+    return function(*by_position, **by_name)
+
+
+def _at_home(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_at_home(one) for one in value]
+    return from_home(value) if isinstance(value, str | Path) and str(value).startswith("~") else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def export(
         facts={**sizes, **shown},
         values={"run": str(run), "out": str(target), "files": list(files), **values},
         files=files,
-        following=f"epass predict {target} {'VECTORS' if 'numbers' in model else 'PHOTOS'}",
+        following=shlex.join(["epass", "predict", str(target), "VECTORS" if "numbers" in model else "PHOTOS"]),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import InputError
+from ..files import from_home
 from ..untrusted import LARGEST_JSON, parse_json, read_limited, spreadsheet_path
 from .suggested import csv_bytes
 
@@ -66,7 +67,7 @@ def can_be_labeled(data: str) -> bool:
     """Whether there is a place for labels of these images."""
     from ..data import DATASETS, recognize
 
-    path = Path(data).expanduser()
+    path = from_home(data)
     if not data or data in DATASETS or not path.exists() or recognize(path) is not None:
         return False
     return path.is_dir() or path.suffix.lower() in (*TABLES, ".npy")
@@ -77,7 +78,7 @@ def open_book(data: str) -> Book:
     from ..data import holds_vectors
     from ..data.read.listing import nothing_at
 
-    path = Path(data).expanduser()
+    path = from_home(data)
     if not data or not path.exists():
         raise nothing_at(data)
     if not can_be_labeled(data):
@@ -119,13 +120,13 @@ def _label_at(columns: Sequence[str]) -> int | None:
 def _book_of_folder(folder: Path) -> Book:
     """Labels by class folders and by the folder's own table, which has the last word."""
     from ..data.read.folder import list_folder
-    from ..data.read.given_labels import LABELS, find_labels
+    from ..data.read.given_labels import LABELS, find_labels, of_something_else
     from ..data.read.listing import names_inside
     from ..data.read.ways import Ways
 
     table = folder / LABELS
     if table.exists() and find_labels(folder) is None:
-        raise InputError(f"'{table}' is a table of something else than paths and labels: call it otherwise.")
+        raise of_something_else(table)
     listing = list_folder(folder, labels_needed=False)
     texts = [listing.classes[number] if number >= 0 else "" for number in listing.labels]
     labels = dict(zip(names_inside(listing.train, folder), texts, strict=True))

@@ -10,6 +10,7 @@ from textwrap import fill
 from typing import Annotated, Any
 
 from ..errors import InputError, unknown
+from ..files import from_home
 from ..recipe import arguments, describe, explained_recipe, read_recipe, toml_value
 from ..recipes import builtin_recipes, choose_recipes, family_rows
 from .events import Event, Notice, Result, Section, Table, work
@@ -160,7 +161,7 @@ def datasets(
     from ..data import DATASETS, FORMATS
 
     if path is not None:
-        yield from tell_format(Path(path).expanduser())
+        yield from tell_format(from_home(path))
         return
     rows = [[name, entry.summary, entry.needs] for name, entry in DATASETS.items()]
     yield Table(("data set", "images", "needs"), rows)

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from ..errors import InputError
 from ..extensions import trusted
-from ..files import write_atomically
+from ..files import from_home, write_atomically
 from ..runs.exported import KNOWN, ONNX
 from ..runs.folder import EMBEDDINGS, MODEL, WEIGHTS
 from ..untrusted import parse_json
@@ -111,7 +111,7 @@ def _marks(path: Path) -> tuple[int, str]:
 
 def _model_files(model: Path) -> list[Path]:
     """The files of a model that decide what it answers."""
-    place = model.expanduser()
+    place = from_home(model)
     known = [place] if place.is_file() else [place / name for name in (MODEL, WEIGHTS, ONNX, EMBEDDINGS, KNOWN)]
     return [path for path in known if path.is_file()]
 

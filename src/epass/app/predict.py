@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from .. import extensions
 from ..errors import InputError, unknown
-from ..files import as_text, check_writable, write_atomically
+from ..files import as_text, check_writable, from_home, write_atomically
 from ..machine.launch import all_or_none, is_first_process, is_one_of_several, join_processes
 from ..untrusted import parse_json
 from .answering import Sheet, answer_all, ask_about, check_decoder, find_what
@@ -136,7 +136,7 @@ def check_output(out: Path, probabilities: Path | None, images: str) -> None:
     for path, flag in ((out, "--out"), (probabilities, "--probabilities")):
         if path is not None:
             check_writable(path)
-            if path.exists() and Path(images).expanduser().exists() and path.samefile(Path(images).expanduser()):
+            if path.exists() and from_home(images).exists() and path.samefile(from_home(images)):
                 raise InputError(f"'{path}' names the images and would be replaced: choose another file with {flag}.")
     if probabilities is not None and probabilities.absolute() == out.absolute():
         raise InputError(f"'{out}' cannot be both tables: choose another file with --probabilities.")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from ..errors import InputError, out_of_memory
 from ..extensions import is_code, located, short, trust, trust_typed
+from ..files import from_home
 from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
 from ..runs import PRETRAINED, load_run
@@ -228,7 +229,7 @@ def learns_from_features(request: Request, side: Callable[[], int | None]) -> bo
 
 def side_of(data: str) -> int | None:
     """The shorter side of most photos at a path, if there are some."""
-    path = Path(data).expanduser()
+    path = from_home(data)
     return _side_of_photos(data, path.stat().st_mtime_ns) if path.exists() else None
 
 
@@ -314,7 +315,7 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
         takes_projector(method_class(name)) for name in (recipe.method.get("name"), earlier.recipe["method"]["name"])
     ):
         projector = earlier.recipe.get("projector")
-    where = str(Path(folder).expanduser().absolute())
+    where = str(from_home(folder).absolute())
     return replace(recipe, start={"weights": where}, net=earlier.recipe["net"], projector=projector)
 
 
@@ -333,9 +334,9 @@ def locate(data: Images | None) -> str | None:
     from ..data import DATASETS
 
     data = None if data is None else fspath(data)
-    if data is None or data in DATASETS or not Path(data).expanduser().exists():
+    if data is None or data in DATASETS or not from_home(data).exists():
         return data  # what does not exist is refused later, in the words it was typed
-    return str(Path(data).expanduser().absolute())
+    return str(from_home(data).absolute())
 
 
 def default_folder(recipe: Recipe) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
 from ..extensions import is_code
+from ..files import from_home
 from ..recipe import Recipe, read_recipe
 from ..runs import SPLIT, RunFolder
 from .events import Caution, Event
@@ -45,7 +46,7 @@ def own_images(
 def check_place(run: str | Path, recipe: Recipe, instead: str = "") -> None:
     """Refuse to look for the data of a run where they were, if there is nothing any more."""
     name = str(recipe.data.get("name"))
-    path = Path(name).expanduser()
+    path = from_home(name)
     if path.is_absolute() and not path.exists() and not is_code(name):
         back = f"put them back{',' if instead else ' or'} put a link to them there{instead}"
         raise InputError(f"'{run}' remembers its data at '{name}', where there is nothing now: {back}.")

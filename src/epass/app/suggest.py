@@ -11,7 +11,7 @@ from typing import Annotated
 
 from .. import extensions
 from ..errors import InputError
-from ..files import check_writable
+from ..files import check_writable, from_home
 from ..runs import RunFolder
 from .events import Event, Notice, Result, Section, Table, work
 from .flags import Device, Flag, Images, ImageSize, Reading, SkipUnreadable, Stop, Trust, go_on
@@ -58,7 +58,7 @@ def suggest(
 
     place, file = choose_device(device), free_file(out)
     extensions.trust(*(trust or ()))
-    home = RunFolder(Path(source).expanduser())
+    home = RunFolder(from_home(source))
     if home.exists():
         pool = yield from pool_of_run(home, skip_unreadable, place, stop, reading)
     else:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import from_home, write_atomically
 from ..untrusted import spreadsheet_path, spreadsheet_text
 from .pools import Pool
 from .words import percent
@@ -95,7 +95,7 @@ def csv_bytes(rows: Sequence[Iterable[str]], delimiter: str = ",") -> bytes:
 
 def as_tasks(pool: Pool, chosen: Sequence[Suggestion]) -> bytes:
     """Tasks that Label Studio imports. It serves the files if its document root is the folder around the data."""
-    path = Path(pool.data).expanduser()
+    path = from_home(pool.data)
     if (
         not pool.dataset.train_names
         or not path.exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError, nearest, unknown
 from ..extensions import Kind, is_code, load, takes
+from ..files import from_home
 from .dataset import Dataset
 from .read.archives import is_archive, list_archive
 from .read.arrays import open_npz
@@ -92,7 +93,7 @@ def open_dataset(
         _refuse_streaming(name_or_path, streaming, decoder)
         return DATASETS[name_or_path].open(image_size)
     started = time.perf_counter()
-    path = Path(name_or_path).expanduser()
+    path = from_home(name_or_path)
     original = recognize(path) if name_or_path and path.exists() else None
     if original is not None:
         if not original.scales:
@@ -133,7 +134,7 @@ def open_dataset(
 
 def side_of_photos(name_or_path: str, *, path_column: str | None = None) -> int | None:
     """The shorter side of most images of a folder, archive or table of one's own; None of everything else."""
-    path = Path(name_or_path).expanduser()
+    path = from_home(name_or_path)
     if name_or_path in DATASETS or not name_or_path or not path.exists() or recognize(path) is not None:
         return None
     if holds_vectors(name_or_path, path_column=path_column):
@@ -149,7 +150,7 @@ def _list_images(
     name_or_path: str, path_column: str | None, label_column: str | None, labels_needed: bool
 ) -> Listing | None:
     """The images of a folder, archive or table, if it is one."""
-    path = Path(name_or_path).expanduser()
+    path = from_home(name_or_path)
     if name_or_path and path.is_dir():  # an empty name would mean the current folder
         _refuse_incomplete(path)
         return list_folder(path, labels_needed=labels_needed)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..evaluation.novelty import LEAST, Novelty
+from ..files import from_home
 from ..runs import RunFolder
 from ..runs.exported import ONNX, is_exported
 
@@ -41,7 +42,7 @@ class Answerer(Protocol):
 
 def open_answerer(path: str | Path, device: str = "auto") -> Answerer:
     """The model of a run folder, of an exported folder or in an .onnx file."""
-    place = Path(path).expanduser()
+    place = from_home(path)
     if place.suffix.lower() == ".onnx":
         return _from_onnx(place, device)
     if place.is_file():

@@ -14,6 +14,7 @@ from ..app.request import describe_recipe
 from ..data.read.given_labels import LABELS
 from ..errors import InputError, unknown
 from ..evaluation import bin_by_confidence, confusion, scores_for
+from ..files import from_home
 from ..recipe import Recipe, parse_recipe
 from ..report.guarded import guard_sentences
 from ..runs import KEPT_LABELS_ONLY, METRICS, RESULTS, Run, RunFolder, load_run
@@ -158,7 +159,7 @@ class Past:
             text = read_limited(path / RECIPE, LARGEST_RECIPE).decode()
             recipe = parse_recipe(text, str(path / RECIPE))
             environment = parse_json(read_limited(path / ENVIRONMENT, LARGEST_JSON))
-            data = Path(str(recipe.data["name"])).expanduser()
+            data = from_home(str(recipe.data["name"]))
             told = [str(environment.get(key) or "") for key in ("command", "started")]
             return Began(
                 data.is_absolute()

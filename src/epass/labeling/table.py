@@ -9,7 +9,7 @@ from posixpath import normpath
 from typing import Any
 
 from ..app.label_files import FILE, Book, Sheet, path_at, read_sheet
-from ..data.read.given_labels import LABELS, find_labels
+from ..data.read.given_labels import LABELS, find_labels, of_something_else
 from ..data.read.ways import Ways
 from ..errors import InputError
 from ..files import write_atomically
@@ -44,7 +44,7 @@ class LabelTable:
         seen = self._signature()
         given = find_labels(self.path.parent)
         if given is None:
-            raise InputError(f"'{self.path}' is a table of something else than paths and labels: call it otherwise.")
+            raise of_something_else(self.path)
         sheet = read_sheet(self.path)
         at = path_at(self.path, sheet.columns)
         ways = Ways(self.path.parent, self._known)

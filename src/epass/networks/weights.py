@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..files import check_seal
+from ..files import check_seal, from_home
 from ..untrusted import check_growth
 from .vit import ViT, resize_positions
 
@@ -87,7 +87,7 @@ def start_from(backbone: nn.Module, *, weights: str | None = None) -> None:
 
 def read_tensors(file: str) -> dict[str, Tensor]:
     """The tensors of a file by name. Python objects are never unpickled: they could run code."""
-    path = Path(file).expanduser()
+    path = from_home(file)
     kinds = ".safetensors, .pth or .pt"
     if not path.is_file():
         raise InputError(f"There is no file '{file}': net.weights names a {kinds} file.")

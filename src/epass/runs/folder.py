@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -71,9 +72,10 @@ class RunFolder:
         if not self.exists():
             raise InputError(f"'{self.path}' is not empty and holds no run; choose another folder for this one.")
         if not force:
+            again = shlex.join(["epass", "train", "--continue", str(self.path)])
             raise InputError(
                 f"'{self.path}' already holds a run; use --resume to continue it, --force to start it over, or "
-                f"'epass train --continue {self.path}' to go on from it with new labels, images or steps."
+                f"'{again}' to go on from it with new labels, images or steps."
             )
         self.clear()
 

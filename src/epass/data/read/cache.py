@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...files import from_home
 from .decode import DECODER
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
@@ -59,12 +60,13 @@ class Entry:
 
 
 def cache_folder() -> Path | None:
-    """EPASS_CACHE, or `epass` in the user's cache folder; None where EPASS_CACHE is "off"."""
+    """EPASS_CACHE, or `epass` in the user's cache folder; None where EPASS_CACHE is "off", or nobody has a home."""
     chosen = os.environ.get("EPASS_CACHE", "")
     if chosen:
-        return None if chosen == "off" else Path(chosen).expanduser().absolute()
+        return None if chosen == "off" else from_home(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path("~/.cache").expanduser()) / "epass"
+    base = base if base.is_absolute() else from_home("~/.cache")
+    return base / "epass" if base.is_absolute() else None  # the user of a container may be known by a number only
 
 
 def load(entry: Entry) -> Tensor | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError, shortened
+from ...files import from_home
 from .array_files import Array
 from .resize import resize, squared
 from .square import check_image_size
@@ -36,7 +37,7 @@ def as_paths(values: Array) -> list[Path] | None:
     if values.ndim != 1 or values.dtype.kind not in "UO" or not len(values):
         return None
     names = values.tolist()
-    return [Path(name).expanduser() for name in names] if all(isinstance(name, str | Path) for name in names) else None
+    return [from_home(name) for name in names] if all(isinstance(name, str | Path) for name in names) else None
 
 
 def as_pixels(

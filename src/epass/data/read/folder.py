@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files import as_text
-from .given_labels import LABELS, GivenLabels, find_labels
+from .given_labels import LABELS, GivenLabels, find_labels, of_something_else
 from .kinds import EXTENSIONS, NOT_READ, only_others
 from .listing import (
     ROLES,
@@ -36,15 +36,20 @@ from .listing import (
 
 DEEPEST = 100  # folders in folders: people have a few, and a small archive can hold any number
 LABELED = ("labeled", "labelled")  # whoever has such a folder means no other one to be a class
+RUN = ("recipe.toml", "environment.json")  # what every run folder holds
 Problem = tuple[Place, str]  # what cannot be used and why, as a text to be put behind its name
 
 
 class Problems(list[Problem]):
-    """What is found and cannot be used; image files of kinds that are not read are counted, by ending."""
+    """What is found and cannot be used; image files of kinds that are not read are counted, by ending.
+
+    Folders of runs beside the classes are `runs`: whoever trains in the folder of the photos gets them there.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.passed: Counter[str] = Counter()
+        self.runs: list[Place] = []
 
 
 def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
@@ -52,7 +57,13 @@ def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    return list_layout(path, as_text(path.resolve().name), path, find_labels(path), labels_needed=labels_needed)
+    given = find_labels(path)
+    if given is None and (path / LABELS).is_file():
+        entries = _entries(path, path, Problems())
+        folders = [entry for entry, is_folder in entries if is_folder]
+        if len(folders) < len(entries) and not any(folder.name.lower() in ROLES for folder in folders):
+            raise of_something_else(path / LABELS)  # images in no folder have their classes nowhere else
+    return list_layout(path, as_text(path.resolve().name), path, given, labels_needed=labels_needed)
 
 
 def list_layout(
@@ -111,6 +122,7 @@ def list_layout(
         validation=len(validation[0]),
         parts=taken,
         unused=[as_text(folder.name) for folder in unused]
+        + names_inside(problems.runs, root)
         + ([f"{beside:,} image{'s' * (beside != 1)} beside the folders"] if beside else []),
         problems=named(problems, root) + lacking,
         passed_over=problems.passed,
@@ -224,6 +236,9 @@ def list_classes(folder: Place, root: Place, problems: Problems) -> tuple[list[s
         if not found and len(problems) == known:
             if others := problems.passed - before:
                 raise only_others(f"The class folder '{entry}'", others)
+            if _holds_runs(entry):
+                problems.runs.append(entry)
+                continue
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
         labels += [len(classes)] * len(found)
@@ -234,6 +249,14 @@ def list_classes(folder: Place, root: Place, problems: Problems) -> tuple[list[s
             raise only_others(f"The folder '{folder}'", problems.passed)
         raise InputError(f"The folder '{folder}' holds no class: give every class a folder with its images.")
     return classes, paths, labels
+
+
+def _holds_runs(folder: Place) -> bool:
+    """Whether there is a run in a folder, at any depth."""
+    recipe, environment = RUN
+    return isinstance(folder, Path) and any(
+        (found.parent / recipe).is_file() for found in folder.rglob(environment) if found.is_file()
+    )
 
 
 def walk(folder: Place, root: Place, problems: Problems) -> Iterator[Place]:

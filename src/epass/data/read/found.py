@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import InputError
+from ...files import from_home
 from .archives import is_archive, list_archived, read_members
 from .decode import decode_readable, to_gray
 from .folder import Problems, named, walk
@@ -120,7 +121,7 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
         path: The folder, the .zip or .tar archive, the .csv, .tsv or .parquet table, or the image.
         path_column: What the column of paths in a table may be called besides its usual names.
     """
-    place = Path(path).expanduser()
+    place = from_home(path)
     read: Read = from_disk
     files: list[Place]
     problems = Problems()
@@ -154,7 +155,7 @@ def find_images(path: str | Path, *, path_column: str | None = None) -> FoundIma
 
 def find_named(path: str | Path, names: Sequence[str]) -> FoundImages:
     """The images with these names in a folder, in an archive or beside a table, as data sets call them."""
-    place = Path(path).expanduser()
+    place = from_home(path)
     if not is_archive(place):
         home = place if place.is_dir() else place.parent
         return FoundImages(list(names), [home / name for name in names], from_disk, [])

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import normpath
 
-from ...errors import InputError, shortened
+from ...errors import MOST_CHOICES, InputError, shortened
 from .listing import as_known
-from .tables import LABEL_NAMES, PATH_NAMES, cell_text, find_column, open_table
+from .tables import LABEL_NAMES, PATH_NAMES, SPLITS, cell_text, find_column, open_table
 from .ways import Ways
 
 LABELS = "labels.csv"  # in the folder of images
@@ -63,18 +63,39 @@ def find_labels(folder: Path) -> GivenLabels | None:
     if not (columns & {*PATH_NAMES} and columns & {*LABEL_NAMES}):
         return None  # a table of something else, which folders of classes may have beside them
     chosen = [find_column(path, table.columns, None, usual, "") for usual in (PATH_NAMES, LABEL_NAMES)]
+    chosen += [name for name in table.columns if name.lower() == "split"][:1]
     cells = [
         [cell_text(path, name, cell) for cell in column]
         for name, column in zip(chosen, table.take(chosen), strict=True)
     ]
+    _refuse_split(path, *cells[2:], lines=table.lines)
     rows: dict[str, tuple[str, int]] = {}
-    for line, value, label in zip(table.lines, *cells, strict=True):
+    for line, value, label in zip(table.lines, *cells[:2], strict=True):
         if not value:
             raise InputError(f"Row {line} of '{path}' has no path: fill it in or remove the row.")
         name = normpath(value)
         _refuse_two_rows(path, name, rows, line)
         rows[name] = (label, line)
     return GivenLabels(path, rows)
+
+
+def of_something_else(table: Path) -> InputError:
+    """The error for a table that is no one of labels, where only such a one is of use."""
+    columns = ", ".join(f"'{shortened(name)}'" for name in open_table(table, peek=True).columns[:MOST_CHOICES])
+    return InputError(
+        f"'{table}' is a table of something else than paths and labels, since its first row has {columns}: call the "
+        "two columns 'path' and 'label', or the table otherwise."
+    )
+
+
+def _refuse_split(path: Path, splits: Sequence[str] = (), *, lines: Sequence[int]) -> None:
+    """Images for a test would be trained on: a folder says by its own folders what is tested."""
+    for line, split in zip(lines, splits, strict=False):
+        if SPLITS.get(split.lower()) != "labeled":
+            raise InputError(
+                f"Row {line} of '{path}' has the split '{shortened(split)}', which counts where the table itself is "
+                f"the data: give '{path}', or put images for a test into folders test/<class> and take the column out."
+            )
 
 
 def _refuse_two_rows(table: Path, name: str, rows: Mapping[str, tuple[str, int]], line: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from ...errors import InputError, shortened, unknown
-from ...files import as_text
+from ...files import as_text, from_home
 from .decode import ADVICE, Packed
 
 _DIGITS = 18  # longer names are no numbers of classes
@@ -151,7 +152,8 @@ def cannot_be_used(
     them = "them" if len(problems) > 1 else "it"
     advice = f": replace or remove {them}"
     if skip:
-        advice += f", or leave {them} out with --skip-unreadable (epass check {where} lists all such files)"
+        all_named = shlex.join(["epass", "check", where])
+        advice += f", or leave {them} out with --skip-unreadable ({all_named} lists all such files)"
     named = [(name if len(problems) > 1 else str(place / name), reason) for name, reason in problems[:_FEW]]
     said = [f"'{name[:_LONGEST]}' {reason.removesuffix(ADVICE)[:_LONGEST]}" for name, reason in named]
     if len(problems) == 1:
@@ -162,7 +164,7 @@ def cannot_be_used(
 
 def nothing_at(path: str | Path) -> InputError:
     """The error for a path at which there is nothing, with the nearest folder that is there."""
-    nearest = next(parent for parent in (Path(path).expanduser() / "_").absolute().parents if parent.is_dir())
+    nearest = next(parent for parent in (from_home(path) / "_").absolute().parents if parent.is_dir())
     return InputError(f"There is no file or folder '{path}': the nearest folder that exists is '{nearest}'.")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError, shortened
+from ...files import from_home
 from ...untrusted import parse_json
 from .array_files import Array, missing_array, read_npy, read_npz
 from .listing import nothing_at
@@ -34,7 +35,7 @@ class FoundVectors:
 
 def holds_vectors(name_or_path: str, *, path_column: str | None = None) -> bool:
     """Whether a file holds vectors instead of images, as far as a look at its beginning tells."""
-    path = Path(name_or_path).expanduser()
+    path = from_home(name_or_path)
     if not name_or_path or not path.is_file():
         return False
     with suppress(OSError, ValueError, zipfile.BadZipFile):  # whoever reads the file says what is wrong with it
@@ -54,7 +55,7 @@ def find_vectors(path: str | Path, *, label_column: str | None = None) -> FoundV
         path: An .npz or .npy file or a table, as for training.
         label_column: What the column of labels in a table may be called besides its usual names.
     """
-    place, names = Path(path).expanduser(), []
+    place, names = from_home(path), []
     if not str(path) or not place.is_file():
         raise nothing_at(path)
     if place.suffix.lower() == ".npz":

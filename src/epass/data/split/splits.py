@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 
 from ... import seeds
 from ...errors import InputError, unknown
+from ...files import from_home
 from ..dataset import Dataset
 from ..images import ImageSource
 from .drawing import (
@@ -100,7 +100,7 @@ def divide(dataset: Dataset, *, seed: int, all_labels: bool = False, **settings:
     protocol = Protocol(**settings)
     if protocol.split_file is None:
         return cut(dataset, _draw_positions(dataset, protocol, seed, all_labels))
-    positions = read_split(Path(protocol.split_file).expanduser(), dataset)
+    positions = read_split(from_home(protocol.split_file), dataset)
     if all_labels:
         trained = np.union1d(positions.labeled, positions.unlabeled)
         known = np.isin(dataset.train.labels.numpy()[trained], positions.classes)
