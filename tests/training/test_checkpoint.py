@@ -180,6 +180,31 @@ def test_after_a_resume_the_bad_step_is_still_named_by_its_number(tmp_path: Path
         resumed.window.means()
 
 
+def test_a_checkpoint_right_after_a_report_leaves_nothing_unreported(tmp_path: Path) -> None:
+    """What was there before is forgotten, and steps count from the checkpoint on."""
+    progress, _ = start()
+    save_checkpoint(tmp_path, progress, 6, Unreported(Window(6), 7.5))
+    resumed = Unreported(Window(0), 3.0)
+    resumed.window.add(Outcome({"a": torch.tensor(1.0)}))
+    assert restore_newest(tmp_path, start(seed=1)[0], resumed) == 6
+    assert (resumed.window.start, resumed.window.count, resumed.seconds) == (6, 0, 0.0)
+    resumed.window.add(Outcome({"a": torch.tensor(math.nan)}))
+    with pytest.raises(NotFiniteError, match=r"at step 6\."):
+        resumed.window.means()
+
+
+def test_a_metric_that_is_no_number_is_saved_and_a_loss_is_not(tmp_path: Path) -> None:
+    progress, _ = start()
+    window = Window(0)
+    window.add(Outcome({"a": torch.tensor(1.0)}, {"odd": torch.tensor(math.nan)}))
+    save_checkpoint(tmp_path, progress, 1, Unreported(window))
+    assert restore_newest(tmp_path, progress, Unreported(Window(0))) == 1
+    window.clear(1)
+    window.add(Outcome({"a": torch.tensor(math.nan)}, {"odd": torch.tensor(1.0)}))
+    with pytest.raises(NotFiniteError, match=r"no longer finite at step 2\."):
+        save_checkpoint(tmp_path, progress, 2, Unreported(window))
+
+
 def test_when_all_are_damaged_training_starts_anew(saved) -> None:
     folder, _ = saved
     for path in checkpoints(folder):
