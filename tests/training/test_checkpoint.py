@@ -117,6 +117,12 @@ def test_the_newest_three_stay(tmp_path: Path) -> None:
     assert (tmp_path / "step-notes.safetensors").is_file()
 
 
+def test_the_newest_stay_where_numbers_get_longer_too(tmp_path: Path) -> None:
+    for step in range(99_999_997, 100_000_002):
+        write_checkpoint(tmp_path, step, {"a": torch.zeros(1)})
+    assert [read_checkpoint(path)[0] for path in checkpoints(tmp_path)] == [100_000_001, 100_000_000, 99_999_999]
+
+
 @pytest.mark.parametrize("kept", [0, 20, 0.5, -1])
 def test_a_truncated_file_is_named_and_the_one_before_is_used(saved, kept: float) -> None:
     folder, states = saved
