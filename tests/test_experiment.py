@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -965,6 +966,23 @@ def test_a_stop_keeps_the_steps_done_and_the_sums_of_the_next_report(
     assert (tmp_path / "run/model.safetensors").read_bytes() == (finished[1] / "model.safetensors").read_bytes()
     both = [[{**row, "seconds": 0} for row in rows(folder)] for folder in (tmp_path / "run", finished[1])]
     assert both[0] == both[1]
+
+
+def test_the_time_of_steps_that_no_report_told_counts_too(tmp_path: Path, digits: Dataset) -> None:
+    calls = iter(range(100))
+
+    def stop() -> None:
+        if next(calls) == 1:  # the first report comes after two steps
+            time.sleep(0.5)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for _ in run(TINY, tmp_path / "run", dataset=digits, device="cpu", stop=stop):
+            pass
+    reports = run(TINY, tmp_path / "run", resume=True, dataset=digits, device="cpu")
+    assert next(reports).step == 2
+    reports.close()
+    assert rows(tmp_path / "run")[0]["seconds"] >= 0.5
 
 
 def test_rows_are_on_disk_before_the_checkpoint_that_counts_on_them(

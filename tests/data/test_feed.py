@@ -114,6 +114,13 @@ def test_every_step_has_draws_of_its_own() -> None:
     assert not torch.equal(first, second)
 
 
+def test_labeled_and_unlabeled_images_are_shuffled_apart() -> None:
+    both, size = images(50, 0), {"labeled_batch": 12, "unlabeled_batch": 12}
+    batch = Feed(both, both, VIEWS, POLICIES, seed=0, mean=(0.0,) * 3, std=(1.0,) * 3, **size)(0)
+    # as many images of both: the same order would show each image beside itself
+    assert not torch.equal(batch.labeled_index, batch.unlabeled_index)
+
+
 def test_the_global_generator_is_left_alone() -> None:
     state = torch.get_rng_state()
     make()(0)

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from epass.evaluation import paired_interval
 from epass.evaluation.bootstrap import T_QUANTILES, widening
@@ -56,6 +57,11 @@ def test_it_is_what_all_resamples_of_few_images_say() -> None:
     on_images = np.array([-1.0, -1.0, 0.0, 1.0])
     means = sorted(sum(drawn) / 4 for drawn in product(on_images, repeat=4))
     assert paired_interval(on_images.mean(keepdims=True), on_images) == (means[6], means[-7])
+
+
+def test_the_quantiles_of_students_t_are_those_of_scipy() -> None:
+    freedom = np.arange(1, len(T_QUANTILES) + 1)
+    assert pytest.approx(stats.t.ppf(0.975, freedom), abs=0.0051) == T_QUANTILES  # two digits are written
 
 
 def test_seeds_are_widened_as_students_t_has_it() -> None:

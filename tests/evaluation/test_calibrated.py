@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from epass.errors import InputError
 from epass.evaluation import fit_temperature
-from epass.evaluation.calibrated import Calibration, answer_limit, fit_calibration, least_labels, set_limit
+from epass.evaluation.calibrated import Calibration, answer_limit, fit_calibration, least_labels, set_limit, spread
 
 WHOLE = Calibration(1.5, 40, "validation", 0.9, 0.2, 0.95, 0.7)
 
@@ -113,6 +113,15 @@ def test_the_coverage_is_inside_its_interval():
     # the coverage of each calibration is itself a draw, Beta(27, 3) here: their mean is known within two numbers
     noise = beta(27, 3).std() / np.sqrt(draws) + binom(draws * new, 0.9).std() / (draws * new)
     assert covered / (draws * new) == pytest.approx(0.9, abs=2.6 * noise)
+
+
+@pytest.mark.parametrize(("labels", "coverage", "rank"), [(29, 0.9, 27), (40, 0.9, 37), (99, 0.55, 55)])
+def test_the_spread_of_the_coverage_is_that_of_a_beta_distribution(labels, coverage, rank):
+    # 100 * 0.55 is a little above 55 in binary, which is no reason to take the 56th
+    assert spread(labels, coverage) == pytest.approx(beta(rank, labels + 1 - rank).std(), rel=1e-9)
+    shares = np.linspace(0.1, 0.9, labels)
+    probs = np.stack([shares, 1 - shares], axis=1)
+    assert set_limit(probs, np.zeros(labels, dtype=np.int64), coverage) == shares[-rank]
 
 
 def test_answers_reach_the_accuracy_on_new_images():

@@ -103,6 +103,15 @@ def test_the_halves_share_every_class_and_the_scales_are_those_of_the_other_half
     )
 
 
+def test_classes_that_take_turns_are_shared_by_the_halves_too():
+    logits, labels = answers(num_classes=2)
+    turns = np.stack([np.flatnonzero(labels == label)[:100] for label in (0, 1)], axis=1).ravel()
+    logits, labels = logits[turns], labels[turns]  # every second image alone would give each half one class
+    got = cross_fit_temperature(logits, labels)
+    first = np.isclose(logits[:, 0] / got.logits[:, 0], got.temperatures[1])
+    assert np.bincount(labels[first]).tolist() == [50, 50]
+
+
 def test_it_calibrates_and_changes_no_answer():
     logits, labels = answers(2000, sharpness=3)
     got = cross_fit_temperature(logits, labels)

@@ -37,7 +37,7 @@ from problems import (
 )
 
 from epass.methods.comatch import CoMatch
-from epass.parts.graph import agreement
+from epass.parts.graph import agreement, edge_loss
 from epass.parts.projector import ProjectorEnsemble
 
 CLASSES, WIDTH, LABELED_BATCH, UNLABELED_BATCH = 3, 4, 2, 4
@@ -322,6 +322,15 @@ def test_the_bank_remembers_unsmoothed_weak_probabilities_then_labels() -> None:
 def test_an_edge_at_the_threshold_stays() -> None:
     half = torch.tensor([[0.5, 0.5], [0.5, 0.5]])  # agreement is exactly 0.5
     torch.testing.assert_close(agreement(half, 0.5), torch.tensor([[2 / 3, 1 / 3], [1 / 3, 2 / 3]]))
+
+
+def test_an_edge_to_one_that_is_nothing_alike_has_a_finite_loss() -> None:
+    half, view = torch.full((2, 2), 0.5), torch.eye(2, requires_grad=True)
+    loss = edge_loss(half, view, torch.eye(2), 0.005)  # exp(-200) is zero in float32
+    assert loss.item() == pytest.approx(-0.5 * math.log(1e-7), rel=1e-4)
+    loss.backward()
+    assert view.grad is not None
+    assert view.grad.isfinite().all()
 
 
 def test_alignment_counts_the_batch_at_hand() -> None:

@@ -167,6 +167,12 @@ def test_from_ln_10_the_floor_is_reached_after_17_decays() -> None:
     assert last_of_the_first == found[0]
 
 
+def test_the_threshold_does_not_move_before_the_warm_up_is_over() -> None:
+    method = Dash(Answers(10), make_problem(10), initial_loss=math.log(10), warmup_steps=100, decay_steps=10)
+    found = [method.loss_threshold(torch.tensor(step)).item() for step in (0, 50, 99, 100)]
+    assert found == pytest.approx([1.0001 * math.log(10)] * 4)
+
+
 def test_before_anything_is_measured_the_threshold_is_the_lowest() -> None:
     method = Dash(Answers(3), make_problem(), warmup_steps=0, decay_steps=0, initial_loss="trained")
     outcome = method(make_batch(answers(LABELED), LABELS, answers(10 * WEAK), answers(STRONG)))

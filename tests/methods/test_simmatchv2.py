@@ -145,9 +145,11 @@ def test_conformance_rows_n7_and_n8_edge_and_node_edge_loss(ring_rows: str) -> N
     assert second_call(method)(spec_batch()).losses["node_edge"].item() == pytest.approx(2.059466, rel=1e-4)
 
 
-def test_conformance_row_n8_an_infinite_loss_is_dropped_with_its_gradient() -> None:
+@pytest.mark.parametrize("classes", [[], [0, 1]])
+def test_conformance_row_n8_an_infinite_loss_is_dropped_with_its_gradient(classes: list[int]) -> None:
     method, batch = spec_method(ring_rows="all"), spec_batch()
     method.ring["probs"].zero_()
+    method.ring["probs"][:2, classes] = 0.5  # a single class that no edge reaches makes the loss infinite
     strong = batch.unlabeled[1].requires_grad_()
     outcome = method(batch)
     assert outcome.losses["node_edge"].item() == 0

@@ -112,6 +112,13 @@ def test_annealing_leaves_out_labeled_images_that_are_too_confident(annealing: s
     assert any(0 < count < 12 for count in kept_in_run)
 
 
+def test_annealing_teaches_images_of_which_nothing_is_known_from_the_first_step_on() -> None:
+    method = UDA(Answers(CLASSES), make_problem(CLASSES, steps=100), annealing="linear")
+    x, weak, strong = (answers(torch.zeros(2, CLASSES)) for _ in range(3))
+    outcome = method(make_batch(x, torch.tensor([0, 3]), weak, strong, step=0))
+    assert outcome.losses["labeled"].item() == pytest.approx(math.log(CLASSES))  # 1 / C is at the limit, not above
+
+
 @pytest.mark.parametrize("step", [0, 999])
 def test_without_annealing_every_labeled_image_counts(step: int) -> None:
     sure = torch.tensor([[50.0, 0, 0], [0, 50, 0]])  # the right one and a wrong one, both with a probability of 1

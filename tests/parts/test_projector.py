@@ -265,6 +265,13 @@ def test_a_hook_that_looks_at_the_gradients_of_a_head_is_called() -> None:
     assert len(seen) == 1
 
 
+def test_a_hook_that_looks_at_the_gradients_before_a_head_takes_them_is_called() -> None:
+    projector, seen = make(2), []
+    projector.heads[0].register_full_backward_pre_hook(lambda _, gradients: seen.append(gradients))
+    projector(features().requires_grad_()).sum().backward()
+    assert len(seen) == 1
+
+
 def test_the_similarity_counts_no_features_twice() -> None:
     projector = make(2)
     with_norm(projector)

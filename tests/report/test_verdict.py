@@ -141,6 +141,22 @@ def test_other_seeds_are_compared_unpaired(make_run):
     assert say(theirs, [make_run("simmatch", seed=9)]).startswith("One seed cannot tell whether the unlabeled images")
 
 
+@pytest.mark.parametrize(
+    ("errors", "others", "answer"),
+    [
+        # 4.30 standard errors of sqrt(1 / 3 + 1 / 3) points are 3.5 points
+        ([0.50, 0.51, 0.52], [0.47, 0.48, 0.49], "within"),
+        ([0.50, 0.51, 0.52], [0.46, 0.47, 0.48], "more than"),
+        # 5 points are 3.7 standard errors of ten seeds each, but some of these are on the wrong side
+        ([0.40 + 0.01 * seed for seed in range(10)], [0.35 + 0.01 * seed for seed in range(10)], "within"),
+    ],
+)
+def test_unpaired_seeds_must_be_apart_by_the_quantile_of_students_t(make_run, errors, others, answer):
+    theirs = [make_run("supervised", seed=seed, error=error) for seed, error in enumerate(errors)]
+    ours = [make_run("simmatch", seed=seed, error=error) for seed, error in enumerate(others, start=100)]
+    assert f"{answer} the noise of {len(others)} and {len(errors)} seeds" in say(theirs, ours)
+
+
 def test_the_same_seed_twice_is_not_paired(make_runs):
     twice = [*make_runs("simmatch", [0.2, 0.2]), *make_runs("simmatch", [0.21])]
     assert "seeds not paired" in say(make_runs("supervised", [0.5, 0.5, 0.5]), twice)

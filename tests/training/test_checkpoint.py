@@ -117,6 +117,12 @@ def test_the_newest_three_stay(tmp_path: Path) -> None:
     assert (tmp_path / "step-notes.safetensors").is_file()
 
 
+def test_the_newest_stay_where_numbers_get_longer_too(tmp_path: Path) -> None:
+    for step in range(99_999_997, 100_000_002):
+        write_checkpoint(tmp_path, step, {"a": torch.zeros(1)})
+    assert [read_checkpoint(path)[0] for path in checkpoints(tmp_path)] == [100_000_001, 100_000_000, 99_999_999]
+
+
 @pytest.mark.parametrize("kept", [0, 20, 0.5, -1])
 def test_a_truncated_file_is_named_and_the_one_before_is_used(saved, kept: float) -> None:
     folder, states = saved
@@ -178,6 +184,31 @@ def test_after_a_resume_the_bad_step_is_still_named_by_its_number(tmp_path: Path
         resumed.window.add(Outcome({"a": torch.tensor(value)}))
     with pytest.raises(NotFiniteError, match=r"at step 7\."):
         resumed.window.means()
+
+
+def test_a_checkpoint_right_after_a_report_leaves_nothing_unreported(tmp_path: Path) -> None:
+    """What was there before is forgotten, and steps count from the checkpoint on."""
+    progress, _ = start()
+    save_checkpoint(tmp_path, progress, 6, Unreported(Window(6), 7.5))
+    resumed = Unreported(Window(0), 3.0)
+    resumed.window.add(Outcome({"a": torch.tensor(1.0)}))
+    assert restore_newest(tmp_path, start(seed=1)[0], resumed) == 6
+    assert (resumed.window.start, resumed.window.count, resumed.seconds) == (6, 0, 0.0)
+    resumed.window.add(Outcome({"a": torch.tensor(math.nan)}))
+    with pytest.raises(NotFiniteError, match=r"at step 6\."):
+        resumed.window.means()
+
+
+def test_a_metric_that_is_no_number_is_saved_and_a_loss_is_not(tmp_path: Path) -> None:
+    progress, _ = start()
+    window = Window(0)
+    window.add(Outcome({"a": torch.tensor(1.0)}, {"odd": torch.tensor(math.nan)}))
+    save_checkpoint(tmp_path, progress, 1, Unreported(window))
+    assert restore_newest(tmp_path, progress, Unreported(Window(0))) == 1
+    window.clear(1)
+    window.add(Outcome({"a": torch.tensor(math.nan)}, {"odd": torch.tensor(1.0)}))
+    with pytest.raises(NotFiniteError, match=r"no longer finite at step 2\."):
+        save_checkpoint(tmp_path, progress, 2, Unreported(window))
 
 
 def test_when_all_are_damaged_training_starts_anew(saved) -> None:

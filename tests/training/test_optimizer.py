@@ -259,6 +259,13 @@ def test_a_layer_moves_as_far_as_its_rate_says() -> None:
     assert (moved["head.bias"], moved["average.module.stem.weight"]) == (pytest.approx(1.0), 0.0)
 
 
+def test_of_parts_inside_of_one_another_the_outer_one_has_the_last_word() -> None:
+    module = Layered()
+    module.block = Layered()  # all of it is the outer one's layer 1 of 3
+    found = factors(module, make_optimizer(module, Plan(steps=1, lr=1.0, layer_decay=0.5)), 1.0)
+    assert {found[f"block.{part}.weight"] for part in ("stem", "block", "norm")} == {0.25}
+
+
 def test_without_layer_decay_there_are_two_groups_whatever_the_network() -> None:
     groups = parameter_groups(layered(), 0.1)
     assert [(group["weight_decay"], group["lr_scale"]) for group in groups] == [(0.1, 1.0), (0.0, 1.0)]

@@ -169,7 +169,8 @@ def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]]:
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint files of a folder, newest first."""
     found = [path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,18}", path.stem)]
-    return sorted(found, reverse=True)
+    # By number: from 100,000,000 steps on, names are longer.
+    return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
 
 def checksum(step: int, tensors: dict[str, Tensor]) -> str:
