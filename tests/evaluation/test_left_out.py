@@ -40,6 +40,12 @@ def test_a_gap_counts_the_labels_that_only_one_misses() -> None:
     assert same.high > 0
 
 
+def test_the_interval_of_a_gap_ends_where_errors_do() -> None:
+    always, never = missed(2, 2), missed(0, 2)
+    assert estimate_gap(always, never).high == 1
+    assert estimate_gap(never, always).low == -1
+
+
 def test_the_interval_of_a_gap_holds_what_it_says() -> None:
     random = np.random.default_rng(0)
     kinds, chances = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype=bool), [0.2, 0.05, 0.1, 0.65]

@@ -42,6 +42,14 @@ def test_typical_images_are_of_groups_without_a_label_and_among_the_candidates()
     assert sorted(typical(vectors, 99, candidates, labeled)) == sorted(candidates)  # each once, however many are wanted
 
 
+@pytest.mark.parametrize("large", [1, 2])
+def test_of_the_groups_without_a_label_the_largest_comes_first(large: int) -> None:
+    group = np.where(np.arange(COUNT) < 20, 0, np.where(np.arange(COUNT) < 40, 3 - large, large))
+    vectors = np.eye(8)[group] + 0.1 * np.random.default_rng(0).normal(size=(COUNT, 8))
+    chosen = typical(vectors, 1, np.arange(2, COUNT), [0, 1])  # three groups, for two labels and one that is to come
+    assert group[chosen].tolist() == [large]
+
+
 def test_images_that_are_all_the_same_can_be_chosen_from() -> None:
     assert len({*typical(np.ones((5, 3)), 4, np.arange(5)).tolist()}) == 4
     assert len({*uncertain(np.ones((5, 3)), np.full((5, 2), 0.5), 4).tolist()}) == 4
@@ -105,3 +113,10 @@ def test_images_unlike_all_others_are_found_the_farthest_first() -> None:
     assert outlying(vectors).tolist()[:2] in ([7, 30], [30, 7])
     assert len(outlying(vectors)) < 6
     assert len(outlying(vectors[:20])) == 0  # of so few, nobody can say what is usual
+
+
+def test_an_image_is_no_neighbor_of_its_own() -> None:
+    # Ten copies, of which each has nine others: the tenth neighbor is one of the usual images, far away.
+    vectors, _ = clouds(0.05, groups=1)
+    vectors[:10] = np.eye(8)[5]
+    assert sorted(outlying(vectors)[:10]) == list(range(10))
