@@ -105,6 +105,31 @@ def test_a_folder_with_damaged_files_names_them_all(epass: Epass, tmp_path: Path
     assert "4 test (held out from the labeled images)" in answer.out
 
 
+def test_what_has_too_few_labels_to_train_is_looked_at_all_the_same(epass: Epass, tmp_path: Path) -> None:
+    for number, image in enumerate(pixels(12)):
+        part = "labeled/cat" if number == 0 else "labeled/dog" if number < 5 else "unlabeled"
+        place = tmp_path / "photos" / part / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).resize((40, 40)).save(place)
+    (tmp_path / "photos/labeled/dog/copy.png").write_bytes((tmp_path / "photos/labeled/cat/0.png").read_bytes())
+
+    refused, answer = epass("train", "photos"), epass("check", "photos")
+
+    sentence = " ".join(refused.err.split()).removeprefix("Error: ")
+    assert sentence.startswith("Class 'cat' has 1 labeled training image, but without a test set")
+    told = " ".join(answer.out.split())
+    assert (answer.code, answer.err) == (1, "")
+    assert told.startswith(f"Training would refuse this. {sentence}")
+    assert "images 6 labeled, 7 unlabeled, 0 test" in told
+    assert "contradictions 1 group of duplicates with different labels" in told
+    assert json.loads(epass("check", "photos", "--json").out)["refusal"] == sentence
+
+    (tmp_path / "photos/labeled/dog/1.png").write_text("nothing")
+    told = " ".join(epass("check", "photos").out.split())
+    assert told.startswith("Replace or remove 1 file that cannot be read")
+    assert f"labels {sentence}" in told
+
+
 def test_damaged_files_of_archives_and_tables_are_all_named(epass: Epass, tmp_path: Path) -> None:
     rows = ["path,label"]
     for number, image in enumerate(pixels(30)):

@@ -36,7 +36,8 @@ def check(
     """Look for what spoils a result before training: leaks, duplicates, contradictions, damaged files.
 
     The exit code is 1 if a test image or a copy of it is among the labeled
-    images, or if a file cannot be read; 0 if not, whatever else was found.
+    images, if a file cannot be read, or if there are too few labels to train;
+    0 if not, whatever else was found.
     """
     page = None if out is None else Path(out)
     if page is not None:

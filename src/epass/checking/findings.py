@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..data import Dataset, ImageFile, Images, ImageSource, Survey, divide
+from ..errors import InputError
 from .duplicates import Kind, Pair, connected, digests, exact_groups, near_pairs
 
 Part = Literal["labeled", "unlabeled", "validation", "test"]
@@ -69,6 +70,7 @@ class Findings:
     odd: tuple[Odd, ...]
     constant: tuple[Member, ...]
     least_likeness: float  # from which two images counted as nearly the same
+    refusal: str = ""  # why training would not take these labels; then no image was held out for tests
 
     def leaks_into(self, part: Part) -> list[Leak]:
         """The leaks of test images into one part."""
@@ -85,15 +87,22 @@ class Findings:
 
     @property
     def serious(self) -> bool:
-        """Whether training must wait: its results would be too good, or it would stop at a damaged file."""
-        return bool(self.leaks_into("labeled") or self.unreadable)
+        """Whether training must wait: its results would be too good, or it would stop at a damaged file or a label."""
+        return bool(self.leaks_into("labeled") or self.unreadable or self.refusal)
 
 
 def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Findings:
     """Look at all images of a data set, divided as a run with these labels and this seed would divide it."""
     dataset = survey.dataset
     sets = [dataset.train] if dataset.test is None else [dataset.train, dataset.test]
-    where = assign(dataset, labels, seed)
+    refusal = ""
+    try:
+        where = assign(dataset, labels, seed)
+    except InputError as problem:
+        if dataset.test is not None:
+            raise
+        # What is damaged or there twice can be told without test images, too.
+        where, refusal = assign(dataset, labels, seed, holdout=0.0), str(problem)
     parts: tuple[Part, ...] = ("labeled", "unlabeled", "validation", "test")
     parts = tuple(part for part in parts if part != "validation" or dataset.validation)
     names, truth = (*survey.train_names, *survey.test_names), torch.cat([images.labels for images in sets]).tolist()
@@ -117,16 +126,17 @@ def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Find
         odd=tuple(find_odd(survey.files, dataset.train.shape[-1])),
         constant=tuple(members[position] for position in constant_images(pixels)),
         least_likeness=least,
+        refusal=refusal,
     )
 
 
-def assign(dataset: Dataset, labels: int | None, seed: int) -> list[Part]:
+def assign(dataset: Dataset, labels: int | None, seed: int, **settings: Any) -> list[Part]:
     """The part of every image, training images first, then those of a test set."""
     # What is divided are the positions of the images in place of their pixels, so it is divided as in training.
     train = Images(torch.arange(len(dataset.train)), dataset.train.labels)
     count = len(train) + (0 if dataset.test is None else len(dataset.test))
     test = None if dataset.test is None else Images(torch.arange(len(train), count), dataset.test.labels)
-    split = divide(replace(dataset, train=train, test=test), labels=labels, seed=seed)
+    split = divide(replace(dataset, train=train, test=test), labels=labels, seed=seed, **settings)
     parts: list[Part] = ["unlabeled"] * count
     found: list[tuple[Part, ImageSource | None]] = [
         ("labeled", split.labeled),

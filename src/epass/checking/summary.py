@@ -18,6 +18,8 @@ def verdict(findings: Findings) -> str:
         return (
             f"Replace or remove {_count(len(findings.unreadable), 'file')} that cannot be read: training stops there."
         )
+    if findings.refusal:
+        return f"Training would refuse this. {findings.refusal}"
     if leaks:
         share = len(leaks) / findings.counts["test"]
         return (
@@ -39,8 +41,9 @@ def facts(findings: Findings) -> dict[str, str]:
     groups = findings.groups
     return {
         "images": ", ".join(f"{findings.counts[part]:,} {part}" for part in findings.counts)
-        + (" (held out from the labeled images)" if findings.held_out else ""),
+        + (" (held out from the labeled images)" if findings.held_out and findings.counts["test"] else ""),
         "unreadable": _count(len(findings.unreadable), "file"),
+        **({"labels": findings.refusal} if findings.refusal else {}),
         "leaks, labeled": _leaks(findings, "labeled"),
         "leaks, unlabeled": _leaks(findings, "unlabeled"),
         "contradictions": _count(len(findings.contradictions), "group") + " of duplicates with different labels",
@@ -62,6 +65,8 @@ def balance(findings: Findings) -> str:
         text = f"{len(counts)}, {counts[0]:,} labeled images each"
     elif findings.imbalance >= UNEVEN:
         text += f"; '{large}' has {findings.imbalance:.1f} times as many as '{small}'"
+    if not findings.counts["test"]:
+        return text
     untested = [name for name, count in zip(findings.classes, findings.class_counts["test"], strict=True) if not count]
     return text + (f"; without test images: {', '.join(untested)}" if untested else "")
 
@@ -87,6 +92,7 @@ def as_values(findings: Findings) -> dict[str, Any]:
         "constant": [_member(member) for member in findings.constant],
         "odd": [{"name": odd.name, "reason": odd.reason} for odd in findings.odd],
         "least_likeness": findings.least_likeness,
+        "refusal": findings.refusal,
         "serious": findings.serious,
     }
 
