@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,13 @@ def test_a_hostile_table_is_one_sentence(world: World, name: str) -> None:
     (world.home / "link").symlink_to(world.path / "treasure")
     (world.home / "t.csv").write_bytes(content)
     if words:
-        world.refused("check", "t.csv", words=words)
+        world.refused("train", "t.csv", words=words)
+        answer = world.epass("check", "t.csv")
+        told = answer.out + answer.err
+        assert answer.code in (1, 2), "it looks at what can be read, and ends with a complaint"
+        assert re.search(words, told)
+        assert len(told) < 4000
+        assert "\x1b" not in told
     else:
         assert world.epass("check", "t.csv").err == ""
 

@@ -101,7 +101,7 @@ def by_kind(findings: Findings) -> dict[str, Sequence[str]]:
         for part in ("labeled", "unlabeled")
     }
     return {
-        UNREADABLE: [f"{name} {reason}" for name, reason in findings.unreadable],
+        UNREADABLE: [f"{shortened(name)} {reason}" for name, reason in findings.unreadable],
         **leaks,
         "Duplicates with different labels": [
             " = ".join(map(describe, group.members)) for group in findings.contradictions
