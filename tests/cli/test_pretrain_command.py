@@ -52,6 +52,21 @@ def test_what_was_learned_without_heads_is_a_start_for_any_number_of_them(epass:
     assert (answer.code, answer.err) == (0, "")
 
 
+@pytest.mark.parametrize(("method", "heads"), [("MoCo", 2), ("RotNet", 1)])
+def test_nobody_runs_the_code_of_a_pre_training_to_start_from_it(epass: Epass, method: str, heads: int) -> None:
+    Path("mine.py").write_text(
+        f'"""Mine: Ours (Us, HERE 2020).\n\nOf ours."""\nfrom epass.methods.{method.lower()} import {method}\n\n\n'
+        f'class Mine({method}):\n    """Ours."""\n'
+    )
+    settings = ("--projectors", "2", "--set", "method.queue_size=32") if heads > 1 else ()
+    answer = epass("pretrain", "digits", "--method", "mine.py:Mine", *TINY[:6], *settings, "--out", "pre")
+    assert answer.code == 0, answer
+    Path("mine.py").unlink()
+    answer = epass("train", "digits", "--from", "pre", "--steps", "6", "--set", "plan.labeled_batch=8", "--out", "run")
+    assert (answer.code, answer.err) == (0, "")
+    assert tomllib.loads(Path("run/recipe.toml").read_text())["projector"]["size"] == heads
+
+
 def test_rotations_of_vectors_are_refused(epass: Epass) -> None:
     np.savez("vectors.npz", train_vectors=np.zeros((8, 3), "float32"), train_labels=[0, 1] * 4)
     answer = epass("pretrain", "vectors.npz", "--method", "rotnet")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import InputError, unknown
 from ..extensions import is_code, located, short, trust_typed
 from ..recipe import Recipe, arguments, differences
-from ..runs import load_run
+from ..runs import PRETRAINED, load_run
 from .request import Request, Shared, compose, starting_recipe
 
 LABELS_ONLY = "supervised"
@@ -148,12 +148,13 @@ def recipes_for(asked: Shared, contenders: Sequence[Contender], seed: int) -> di
 
 def without_unfit(recipe: Recipe, contender: Contender) -> Recipe:
     """The recipe without a wrapper that its method cannot have; refuses heads that were not pre-trained."""
-    from ..engine.models import method_class, takes_projector
+    from ..engine.models import left_heads, method_class
 
     if recipe.start is not None and contender.projectors is not None:
-        earlier = load_run(recipe.start["weights"]).recipe
-        learned = earlier.get("projector", {}).get("size", 1)
-        if takes_projector(method_class(earlier["method"]["name"])) and learned != contender.projectors:
+        earlier = load_run(recipe.start["weights"])
+        learned = earlier.recipe.get("projector", {}).get("size", 1)
+        any_number = (earlier.path / PRETRAINED).exists() and not left_heads(earlier.path)
+        if learned != contender.projectors and not any_number:
             raise InputError(
                 f"'{contender.name}' has {contender.projectors} projectors and the pre-training {learned}: pre-train "
                 f"with --projectors {contender.projectors}, or compare without this one."

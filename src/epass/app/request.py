@@ -177,9 +177,10 @@ def recipe_name(request: Request) -> str:
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
-        if f"vectors-{method}" not in builtin_recipes():
+        own = f"vectors-{method}"
+        if own not in builtin_recipes():
             raise InputError(f"'{method}' needs images, and '{data}' holds vectors: choose another method.")
-        return f"vectors-{method}"
+        return own
     return f"{'photos' if learns_from_features(request, lambda: side_of(data)) else 'folder'}-{method}"
 
 
@@ -302,7 +303,7 @@ def checked_method(request: Request) -> str | None:
 
 def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
     """Start from the weights of a pre-training, with its network and, where both methods have one, its projector."""
-    from ..engine.models import method_class, takes_projector
+    from ..engine.models import left_heads, method_class, takes_projector
 
     earlier = load_run(folder)
     if not (earlier.path / PRETRAINED).exists():
@@ -311,9 +312,7 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
             "run with --continue."
         )
     projector = recipe.projector
-    if all(
-        takes_projector(method_class(name)) for name in (recipe.method.get("name"), earlier.recipe["method"]["name"])
-    ):
+    if takes_projector(method_class(recipe.method.get("name"))) and left_heads(earlier.path):
         projector = earlier.recipe.get("projector")
     where = str(from_home(folder).absolute())
     return replace(recipe, start={"weights": where}, net=earlier.recipe["net"], projector=projector)

@@ -22,7 +22,7 @@ from ..features import make_extractor
 from ..method import Method, Problem, Wrapper, made
 from ..methods import METHODS, PRETRAINING, WRAPPERS
 from ..networks import NETWORKS, FromImages, OnFeatures, find_network, make_network
-from ..networks.weights import read_safetensors
+from ..networks.weights import names_of_tensors, read_safetensors
 from ..parts.pretrained import BACKBONE, PROJECTOR, go_on_from, take_over
 from ..parts.projector import Combine, ProjectorEnsemble
 from ..recipe import Recipe, arguments, check_table
@@ -155,6 +155,11 @@ def without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 def learned_without_labels(method: Method) -> dict[str, Tensor]:
     """What a pre-training hands over to other runs, by name."""
     return {name: value for name, value in method.state_dict().items() if name.startswith((BACKBONE, PROJECTOR))}
+
+
+def left_heads(pretraining: Path) -> bool:
+    """Whether there are projection heads in what a pre-training left in its folder; they are not read."""
+    return any(name.startswith(PROJECTOR) for name in names_of_tensors(pretraining / PRETRAINED))
 
 
 def pretrained_weights(where: str | Path) -> dict[str, Tensor]:

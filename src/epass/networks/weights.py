@@ -136,6 +136,18 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def names_of_tensors(path: Path) -> list[str]:
+    """The names of the tensors in a safetensors file, of which only the head is read."""
+    from safetensors import safe_open
+
+    _check_size(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    except Exception as problem:
+        raise _damaged(path, problem) from None
+
+
 def _check_size(path: Path) -> None:
     if not path.is_file() or path.stat().st_size > LARGEST_WEIGHTS:
         raise InputError(f"'{path}' is not a weights file, which has at most {LARGEST_WEIGHTS:,} bytes: do not use it.")
