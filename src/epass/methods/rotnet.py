@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -34,7 +35,8 @@ class RotNet(Method):
     def forward(self, batch: Batch) -> Outcome:
         (images,) = batch.unlabeled
         # All four of every image at once, as published: what is told apart is then the turn, not the image.
-        turned, turns = turn_all_ways(images)
+        turned = turn_all_ways(images).flatten(0, 1)
+        turns = torch.arange(TURNS, device=images.device).repeat_interleave(len(images))
         logits = self.rotation_head(self.net(turned).features)
         return Outcome(
             losses={"rotation": F.cross_entropy(logits, turns)},
