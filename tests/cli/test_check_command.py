@@ -124,10 +124,19 @@ def test_what_has_too_few_labels_to_train_is_looked_at_all_the_same(epass: Epass
     assert "contradictions 1 group of duplicates with different labels" in told
     assert json.loads(epass("check", "photos", "--json").out)["refusal"] == sentence
 
+    answer = epass("check", "photos", "--labels", "2")  # which is what asks for too much
+    assert (answer.code, answer.out) == (2, "")
+    assert " ".join(answer.err.split()) == f"Error: {sentence}"
+
     (tmp_path / "photos/labeled/dog/1.png").write_text("nothing")
     told = " ".join(epass("check", "photos").out.split())
     assert told.startswith("Replace or remove 1 file that cannot be read")
     assert f"labels {sentence}" in told
+    told = " ".join(epass("check", "photos", "--labels", "2").err.split())
+    assert (
+        told
+        == f"Error: 'labeled/dog/1.png' cannot be read (not an image): replace or remove it. Without it: {sentence}"
+    )
 
 
 def test_damaged_files_of_archives_and_tables_are_all_named(epass: Epass, tmp_path: Path) -> None:

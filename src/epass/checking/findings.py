@@ -99,7 +99,7 @@ def examine(survey: Survey, *, labels: int | None = None, seed: int = 0) -> Find
     try:
         where = assign(dataset, labels, seed)
     except InputError as problem:
-        if dataset.test is not None:
+        if dataset.test is not None or labels is not None:
             raise
         # What is damaged or there twice can be told without test images, too.
         where, refusal = assign(dataset, labels, seed, holdout=0.0), str(problem)
