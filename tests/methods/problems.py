@@ -101,6 +101,12 @@ def make_batch(
     )
 
 
+def only_unlabeled(batch: Batch) -> Batch:
+    """What the feed gives to a method without labeled views."""
+    none = batch.labels[:0]
+    return batch._replace(labeled=(), labels=none, labeled_index=none)
+
+
 def random_answers(generator: torch.Generator, count: int, num_classes: int, width: int) -> Tensor:
     """Logits from timid to bold, and unit features."""
     scale = 4 * torch.rand(count, 1, generator=generator)

@@ -17,6 +17,7 @@ from problems import (
     image_batch,
     make_batch,
     make_problem,
+    only_unlabeled,
     random_answers,
     record_inputs,
     softmax,
@@ -45,12 +46,6 @@ class Speaker(Answers):
     def __init__(self) -> None:
         super().__init__(CLASSES)
         self.head = nn.Linear(1, 1)
-
-
-def only_unlabeled(batch: Batch) -> Batch:
-    """What the feed gives to a method without labeled views."""
-    none = batch.labels[:0]
-    return batch._replace(labeled=(), labels=none, labeled_index=none)
 
 
 def views_batch(step: int) -> Batch:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from problems import Row, SmallNet, cross_entropy, hard, image_batch, make_problem, softmax
+from problems import Row, SmallNet, cross_entropy, hard, image_batch, make_problem, only_unlabeled, softmax
 from torch import Tensor, nn
 
 from epass.errors import InputError
@@ -26,11 +26,8 @@ class Pixels(nn.Module):
         return type("Answer", (), {"features": images.flatten(1)})
 
 
-def only_unlabeled(images: Tensor) -> Batch:
-    """What the feed gives to a method without labeled views."""
-    batch = image_batch(0, num_views=1)
-    none = batch.labels[:0]
-    return batch._replace(labeled=(), labels=none, labeled_index=none, unlabeled=(images,))
+def batch_of(images: Tensor) -> Batch:
+    return only_unlabeled(image_batch(0, num_views=1))._replace(unlabeled=(images,))
 
 
 def turned(image: list[Row], turns: int) -> list[Row]:
@@ -43,7 +40,7 @@ def turned(image: list[Row], turns: int) -> list[Row]:
 def test_the_loss_and_its_pull_are_those_of_the_loops() -> None:
     torch.manual_seed(0)
     method, images = RotNet(Pixels(), make_problem()), torch.randn(BATCH, 1, SIDE, SIDE)
-    outcome = method(only_unlabeled(images))
+    outcome = method(batch_of(images))
     outcome.loss.backward()
 
     weights, biases = method.rotation_head.weight.tolist(), method.rotation_head.bias.tolist()
@@ -75,7 +72,7 @@ def test_it_learns_which_way_is_up() -> None:
     method = RotNet(SmallNet(), make_problem()).train()
     optimizer = torch.optim.SGD([weight for weight in method.parameters() if weight.requires_grad], 0.5)
     for _ in range(100):
-        outcome = method(only_unlabeled(images))
+        outcome = method(batch_of(images))
         optimizer.zero_grad()
         outcome.loss.backward()
         optimizer.step()
@@ -91,4 +88,4 @@ def test_the_linear_layer_stays_as_it_is_and_no_view_is_labeled() -> None:
 
 def test_images_that_are_not_square_are_refused() -> None:
     with pytest.raises(InputError, match=r"^Only square images can be rotated by quarter turns, not 6 x 4 pixels"):
-        RotNet(SmallNet(), make_problem())(only_unlabeled(torch.zeros(2, 3, 4, 6)))
+        RotNet(SmallNet(), make_problem())(batch_of(torch.zeros(2, 3, 4, 6)))
