@@ -47,7 +47,8 @@ class Entry:
     minutes: float
     file: str | None  # of rows; a pre-training has none
     columns: Mapping[str, str] = field(default_factory=dict)  # of its row, that its folder does not tell
-    after: str | None = None  # the name of the run that it starts from
+    start: str = ""  # the table of the run that it starts from
+    after: str | None = None  # the name of that run
 
     def typed(self, runs: Path = Path("runs")) -> list[str]:
         """The command, with the folder that it starts from below `runs`."""
@@ -76,13 +77,12 @@ def entries(path: Path = RESULTS / "runs.toml") -> list[Entry]:
                 heads = () if size is None else ("--projectors", str(size))
                 command = ("epass", verb, table["data"], *given, *heads, "--seed", str(seed), *settings)
                 which = f"{seed}" if size is None else f"{size}-{seed}"
-                after = None
-                if "after" in table:  # what was learned without heads is the start of all runs of its seed
-                    with_heads = "projectors" in tables[table["after"]]
-                    after = f"{table['after']}-{which if with_heads else seed}"
+                start, after = table.get("after", ""), None
+                if start:  # what was learned without heads is the start of all runs of its seed
+                    after = f"{start}-{which if 'projectors' in tables[start] else seed}"
                 columns = table.get("columns", {})
                 own = f"{name}-{which}"
-                facts = (table["why"], command, table["minutes"], table.get("file"), columns, after)
+                facts = (table["why"], command, table["minutes"], table.get("file"), columns, start, after)
                 found.append(Entry(name, own, *facts))
     return found
 
@@ -126,7 +126,7 @@ def make_row(entry: Entry, folder: Path) -> dict[str, str]:
         "projectors": str(projectors),
         "wrapper": (recipe.get("wrapper") or {}).get("name", ""),
         "bank_normalization": recipe["method"].get("bank_normalization", ""),
-        "start": (entry.after or "").removesuffix(f"-{recipe['seed']}").removesuffix(f"-{projectors}"),
+        "start": entry.start,
         "labels": str(results["labels"]),
         "seed": str(recipe["seed"]),
         "steps": str(results["steps"]),

@@ -168,19 +168,24 @@ def test_a_program_ends_when_its_time_is_over() -> None:
 
 
 def test_a_start_without_heads_is_that_of_all_runs_of_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = LIST.replace("moco", "rotnet").replace('"method.queue_size=64"', "").replace("projectors = [1]\n", "", 1)
+    text = (
+        LIST.replace("moco", "rotnet-1")
+        .replace("digits-rotnet-1", "digits-rotnet")
+        .replace('"method.queue_size=64"', "")
+        .replace("projectors = [1]\n", "", 1)
+    )
     (tmp_path / "list.toml").write_text(text.replace("projectors = [1]", "projectors = [1, 2]"))
     listed = evidence.entries(tmp_path / "list.toml")
     started = [(entry.name, entry.after) for entry in listed]
-    assert started == [("rotnet-0", None), ("after-rotnet-1-0", "rotnet-0"), ("after-rotnet-2-0", "rotnet-0")]
+    assert started == [("rotnet-1-0", None), ("after-rotnet-1-1-0", "rotnet-1-0"), ("after-rotnet-1-2-0", "rotnet-1-0")]
 
     machine = Machine()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("epass.report.write_page", lambda path, *_, **__: path)
     evidence.measure(listed, Path("runs"), 10_000, results=tmp_path, run=machine.run, clock=machine.clock)
-    assert machine.launched == ["rotnet-0", "after-rotnet-1-0", "after-rotnet-2-0"]
+    assert machine.launched == ["rotnet-1-0", "after-rotnet-1-1-0", "after-rotnet-1-2-0"]
     rows = read(tmp_path / "rows.csv")
-    assert [(row["projectors"], row["start"]) for row in rows] == [("1", "rotnet"), ("2", "rotnet")]
+    assert [(row["projectors"], row["start"]) for row in rows] == [("1", "rotnet-1"), ("2", "rotnet-1")]
 
 
 def test_the_list_names_recipes_and_tables_that_exist() -> None:
