@@ -266,6 +266,12 @@ def test_images_are_squares_to_predict_if_they_are_to_fit() -> None:
     assert scaled.predict(wide).shape == (3,)
 
 
+def test_a_run_may_be_kept_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with epass.estimator._folder("~/run") as folder:
+        assert folder == tmp_path / "run"
+
+
 def test_images_are_files_in_a_list_or_a_folder(tmp_path: Path) -> None:
     images, labels = squares()
     names = ["dark", "bright"]

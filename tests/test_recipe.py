@@ -91,6 +91,12 @@ def test_built_in_recipes_survive_the_round_trip(name: str) -> None:
         check_recipe(recipe.with_settings({"data.name": "photos"}))
 
 
+def test_a_recipe_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.toml").write_text(read_recipe("digits-fixmatch").to_toml())
+    assert read_recipe("~/mine.toml") == read_recipe("digits-fixmatch")
+
+
 def test_built_in_recipes_cover_every_method_under_its_own_name() -> None:
     for family in ("digits", "folder"):
         assert {name.partition("-")[2] for name in recipe_families()[family]} == set(METHODS | PRETRAINING)

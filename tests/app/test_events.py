@@ -16,6 +16,11 @@ def named(runs: str | Path | list[str | Path], data: Data = None, *, out: Out = 
     yield Result(values={"runs": runs, "data": data, "out": out})
 
 
+@work
+def evaluated(run: Run) -> Iterator[Event]:
+    yield Result(values={"run": run})
+
+
 @dataclass
 class Asked:
     run: Run
@@ -50,6 +55,8 @@ def test_too_many_and_unknown_arguments_are_refused_by_the_function_itself(home:
     for arguments, by_name in ((("a", "b", "c"), {}), (("a",), {"where": "b"})):
         with pytest.raises(TypeError, match=r"named\(\)"):
             named(*arguments, **by_name)
+    with pytest.raises(TypeError, match=r"evaluated\(\)"):
+        evaluated("a", "b")
 
 
 def test_what_a_command_writes_is_put_into_the_home_folder(

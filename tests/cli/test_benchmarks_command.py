@@ -445,3 +445,4 @@ def test_data_is_found_where_it_may_lie(tmp_path: Path, monkeypatch: pytest.Monk
         (inside / name).write_bytes(b"")
     assert find_data("cifar10", "cifar10.npz", Path("data")) == Path("data/cifar10/cifar-10-batches-py")
     assert absent("cifar10", Path("data")) == "cifar10 is not here: `epass download cifar10`"
+    assert absent("cifar10", Path("my data")) == "cifar10 is not here: `epass download cifar10 --to 'my data'`"

@@ -120,7 +120,10 @@ def test_what_has_too_few_labels_to_train_is_looked_at_all_the_same(epass: Epass
     told = " ".join(answer.out.split())
     assert (answer.code, answer.err) == (1, "")
     assert told.startswith(f"Training would refuse this. {sentence}")
-    assert "images 6 labeled, 7 unlabeled, 0 test" in told
+    assert "images 6 labeled, 7 unlabeled, 0 test unreadable" in told, "and nothing is held out"
+    assert "'dog' has 5.0 times as many as 'cat' constant" in told, (
+        "and no class is without test images more than others"
+    )
     assert "contradictions 1 group of duplicates with different labels" in told
     assert json.loads(epass("check", "photos", "--json").out)["refusal"] == sentence
 

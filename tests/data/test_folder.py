@@ -250,6 +250,9 @@ def test_runs_beside_the_classes_are_no_class(refused, tmp_path: Path, layout: s
     assert run.exists()
     made = open_dataset(str(tmp_path))
     assert (made.classes, made.unused, made.skipped) == (("cat", "dog"), (f"{layout}runs",), ())
+    (run.path / "recipe.toml").unlink()
+    with refused("runs' holds no image"):  # an environment of something else
+        open_dataset(str(tmp_path))
     write(tmp_path / layout / "runs/3.png")
     assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")
 

@@ -75,11 +75,16 @@ def test_a_table_of_other_columns_is_named_where_nothing_else_says_the_classes(
         open_dataset(str(folder))
 
 
+def test_a_table_of_other_columns_says_nothing_where_folders_say_the_classes(make: Make) -> None:
+    made = open_dataset(str(make("labeled/cat/1.png", "labeled/dog/2.png", "3.png", labels="when,who\n2020,me\n")))
+    assert (made.classes, made.unused) == (("cat", "dog"), ("1 image beside the folders",))
+
+
 def test_a_split_in_the_table_of_a_folder_is_refused_where_it_is_not_training(make: Make, refused) -> None:
     folder = make(*FLAT[:3], labels="path,label,Split\n1.png,dog,train\n2.png,,\n3.png,cat,Training\n")
     assert labels_of(folder) == {"1.png": "dog", "2.png": "", "3.png": "cat"}
-    for split in ("test", "VAL", "holdout"):
-        (folder / "labels.csv").write_text(f"path,label,split\n1.png,dog,train\n2.png,dog,{split}\n3.png,cat,\n")
+    for split, column in (("test", "split"), ("VAL", "Split"), ("holdout", "SPLIT")):
+        (folder / "labels.csv").write_text(f"path,label,{column}\n1.png,dog,train\n2.png,dog,{split}\n3.png,cat,\n")
         with refused(f"Row 3 of '{folder}/labels.csv' has the split '{split}'", f"give '{folder}/labels.csv', or"):
             open_dataset(str(folder))
 
