@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from ..errors import InputError, out_of_memory
-from ..extensions import is_code, located, short, trust, trust_typed
+from ..extensions import check_trusted, is_code, located, short, trust, trust_typed
 from ..files import from_home
 from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
@@ -311,6 +311,7 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
             f"'{folder}' holds no pre-trained weights: give the folder of a finished 'epass pretrain', or go on from a "
             "run with --continue."
         )
+    check_trusted(earlier.recipe["net"].values())  # first: code that may not run is a graver matter than a damaged file
     projector = recipe.projector
     if takes_projector(method_class(recipe.method.get("name"))) and left_heads(earlier.path):
         projector = earlier.recipe.get("projector")
