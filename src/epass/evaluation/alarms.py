@@ -19,6 +19,7 @@ SWALLOWED = 0.5  # share of what belongs to the other classes
 USED = 0.01  # coverage from which on pseudo-labels are many enough to be judged
 BY_HEART = 0.05  # loss on labeled images that are all right
 NAMED = 10  # classes in a sentence
+FIRST = "learning from the images alone first ('epass pretrain --method rotnet', then --from; not for features)"
 
 
 def find_alarms(
@@ -80,14 +81,12 @@ def _reasons(row: Mapping[str, Any], who: str, even: float) -> list[str]:
     if known.get("coverage", 0.0) >= USED and _is_near(quality, even, 0.0):
         found.append(
             f"The pseudo-labels of {who} are no better than chance: {100 * quality:.1f} % of those in use are right, "
-            f"and {100 * even:.1f} % would be by luck. Learning from the images alone first ('epass pretrain', then "
-            "--from) or a higher threshold may help."
+            f"and {100 * even:.1f} % would be by luck. A higher threshold may help, or {FIRST}."
         )
     if loss < BY_HEART:
         found.append(
             f"The labeled images of {who} are known by heart (their loss is {loss:.3f}) and nothing was learned from "
-            "them: more labels or 'epass pretrain' before it may help, and 'epass check' tells whether labels "
-            "contradict each other."
+            f"them. More labels may help, or {FIRST}; 'epass check' tells whether labels contradict each other."
         )
     return found
 
