@@ -7,7 +7,7 @@ import pytest
 
 from epass.report import group_runs, verdict
 from epass.report.verdict import differences
-from epass.runs import Predictions
+from epass.runs import Predictions, Run
 
 PAIR = {"supervised": 0.5, "simmatch": 0.2}
 
@@ -236,3 +236,15 @@ def test_nothing_to_compare_is_said(make_runs):
     assert "labels only on the same data to compare with" in elsewhere
     assert "No run here uses unlabeled images" in say(make_runs("supervised", [0.2]))
     assert "No run has finished" in say(make_runs("simmatch", [0.2], finished=False))
+
+
+def test_a_start_is_not_judged_as_a_classifier(make_runs, monkeypatch):
+    moco, simmatch = make_runs("moco", [0.80]), make_runs("simmatch", [0.20])
+    monkeypatch.setattr(Run, "pretraining", property(lambda run: run.recipe["method"]["name"] == "moco"))
+    start = (
+        "MoCo learned without labels: its test error of 80.00 % is that of naming the class whose labeled images are "
+        "nearest in the mean. What a method makes of this start, 'epass train --from' tells."
+    )
+    assert say(moco) == start
+    assert say(moco, simmatch) == f"{say(simmatch)} {start}"
+    assert say(simmatch).startswith("Whether the unlabeled images helped cannot be said without a run with labels only")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import InputError, unknown
 from ..extensions import is_code, located, short, trust_typed
 from ..recipe import Recipe, arguments, differences
-from ..runs import PRETRAINED, load_run
+from ..runs import load_run
 from .request import Request, Shared, compose, starting_recipe
 
 LABELS_ONLY = "supervised"
@@ -153,7 +153,7 @@ def without_unfit(recipe: Recipe, contender: Contender) -> Recipe:
     if recipe.start is not None and contender.projectors is not None:
         earlier = load_run(recipe.start["weights"])
         learned = earlier.recipe.get("projector", {}).get("size", 1)
-        any_number = (earlier.path / PRETRAINED).exists() and not left_heads(earlier.path)
+        any_number = earlier.pretraining and not left_heads(earlier.path)
         if learned != contender.projectors and not any_number:
             raise InputError(
                 f"'{contender.name}' has {contender.projectors} projectors and the pre-training {learned}: pre-train "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..files import from_home
 from ..recipe import Recipe, read_recipe
-from ..runs import PRETRAINED, SPLIT, RunFolder, load_run
+from ..runs import SPLIT, RunFolder, load_run
 from .events import Caution, Event, Notice
 from .seen import check_place
 from .words import percent, some
@@ -33,7 +33,7 @@ def recipe_to_continue(folder: str | Path, request: Request) -> Recipe:
     recipe = read_recipe(str(earlier.path / "recipe.toml"))
     if request.data is None:
         check_place(folder, recipe, f", or say epass train PLACE --continue {typed}")
-    if (earlier.path / PRETRAINED).exists() or recipe.wrapper is not None or "net" not in (earlier.model or {}):
+    if earlier.pretraining or recipe.wrapper is not None or "net" not in (earlier.model or {}):
         raise InputError(
             f"'{folder}' cannot be continued, as it is a pre-training, a baseline or a run with a wrapper: "
             "start a new run."

@@ -17,7 +17,7 @@ from ..extensions import check_trusted, is_code, located, short, trust, trust_ty
 from ..files import from_home
 from ..recipe import TABLES, Recipe, parse_setting, read_recipe
 from ..recipes import builtin_recipes
-from ..runs import PRETRAINED, load_run
+from ..runs import load_run
 from .continued import continues, recipe_to_continue
 from .flags import (
     DEFAULT_METHOD,
@@ -130,6 +130,7 @@ class PretrainRequest(Request):
     earlier: None = field(default=None, init=False)
     guard: None = field(default=None, init=False)
     fine_tune: bool = field(default=False, init=False)
+    features: None = field(default=None, init=False)  # there is nothing to learn before those of a frozen network
     allow_leak: bool = field(default=True, init=False)  # a test image that teaches without its label teaches nothing
     pretrain: bool = field(default=True, init=False)
 
@@ -172,8 +173,6 @@ def recipe_name(request: Request) -> str:
     own = f"{data}-{method}"
     if data in DATASETS and own in builtin_recipes() and request.features in (None, NO_FEATURES):
         return own
-    if request.pretrain and request.features not in (None, NO_FEATURES):
-        raise InputError("'epass pretrain' learns from images themselves, not from features: leave out --features.")
     if holds_vectors(data):
         if request.features not in (None, NO_FEATURES):
             raise InputError(f"'{data}' holds vectors already, and --features makes them of images: leave it out.")
@@ -306,7 +305,7 @@ def as_pretrained(recipe: Recipe, folder: str | Path) -> Recipe:
     from ..engine.models import left_heads, method_class, takes_projector
 
     earlier = load_run(folder)
-    if not (earlier.path / PRETRAINED).exists():
+    if not earlier.pretraining:
         raise InputError(
             f"'{folder}' holds no pre-trained weights: give the folder of a finished 'epass pretrain', or go on from a "
             "run with --continue."

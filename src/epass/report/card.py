@@ -18,7 +18,7 @@ from ..evaluation import score as compute_scores
 from ..evaluation.scores import duration
 from ..extensions import short
 from ..files import write_atomically
-from ..runs import PRETRAINED, WEIGHTS, Predictions, Run
+from ..runs import WEIGHTS, Predictions, Run
 from ..untrusted import printable
 from .answers import class_errors, class_names
 from .scaling import scale
@@ -110,7 +110,7 @@ def _training(run: Run, results: Mapping[str, Any], command: str) -> str:
         f"{results['steps']:,} steps in {duration(results['seconds'])}, seed {seed_of(run)}",
         f"settings from: {run.recipe.get('source', 'not recorded')}",
     )
-    kind = "pretrain" if (run.path / PRETRAINED).exists() else "train"
+    kind = "pretrain" if run.pretraining else "train"
     again = shlex.join(["epass", kind, "--recipe", str(run.path / "recipe.toml"), "--out", f"{run.path}-again"])
     return f"{_bullets(facts)}\n\nIt was started with the first line; the second one repeats it:\n\n" + _fence(
         "sh", f"{command}\n{again}"

@@ -57,7 +57,10 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     finished = [group for group in groups if group.errors]
     if not finished:
         return ["No run has finished yet, so there is nothing to compare."]
-    return [*_about_unlabeled(finished), *_about_epass(finished)]
+    starts = [group for group in finished if all(run.pretraining for run in group.runs)]
+    others = [group for group in finished if group not in starts]
+    about_unlabeled = _about_unlabeled(others) if others else []
+    return [*about_unlabeled, *_about_epass(finished), *map(_about_start, starts)]
 
 
 def compare(ours: Group, theirs: Group) -> Comparison:
@@ -165,6 +168,13 @@ def _about_unlabeled(groups: Sequence[Group]) -> list[str]:
             f"with; the lowest test error is {_percent(best)}, by {best.label}."
         ]
     return found
+
+
+def _about_start(group: Group) -> str:
+    return (
+        f"{group.label} learned without labels: its test error of {_percent(group)} is that of naming the class whose "
+        "labeled images are nearest in the mean. What a method makes of this start, 'epass train --from' tells."
+    )
 
 
 def _labels_only(groups: Sequence[Group]) -> list[Group]:

@@ -63,6 +63,11 @@ class Run:
     predictions: Predictions | None  # of the test images
     validation: Predictions | None = None  # of the labeled images kept back, where there are some
 
+    @property
+    def pretraining(self) -> bool:
+        """Whether it learned without labels, for others to start from."""
+        return (self.path / PRETRAINED).exists()
+
     @cached_property
     def wrong(self) -> NDArray[np.bool_] | None:
         """(N,) which test images were taken for another class."""
