@@ -11,6 +11,7 @@ from PIL import Image
 
 from epass.data import Dataset, Images, divide, open_dataset, survey_folder
 from epass.errors import InputError
+from epass.labeling.photos import list_photos
 
 Make = Callable[..., str]
 
@@ -154,7 +155,16 @@ LABELED = "put the folders of all classes into one called 'labeled'"
             ("val/a/1.png", "test/a/1.png"),
             ("('test' and 'val')", "add the labeled images as labeled/<class>/", LABELED),
         ),
-        (("unlabeled/1.png", "a/1.png"), ("('unlabeled')", "move 'a' elsewhere", LABELED)),
+        (("unlabeled/1.png", "a/1.png"), ("holds the single class 'a': add a second one",)),
+        (("unlabeled/1.png", "a/1.png", "b/1.png", "2.png"), ("2.png' lies outside of the class folders",)),
+        (("unlabeled/1.png", "a/1.png", "b/1.png", "c/"), ("c' holds no image: add images or remove it",)),
+        (
+            ("unlabeled/1.png", "bus/1.png", "train/1.png"),
+            ("('train' and 'unlabeled')", "move 'bus' elsewhere", LABELED),
+        ),
+        (("unlabeled/1.png", "a/1.png", "b/1.png", "test/c/1.png"), ("Unknown test class 'c'", "a, b")),
+        (("a/1.png", "b/1.png", "test/a/1.png", "test/c/1.png"), ("('test')", "move 'a' and 'b' elsewhere", LABELED)),
+        (("a/1.png", "b/1.png", "test/a/1.png", "test/1.png"), ("('test')", "move 'a' and 'b' elsewhere", LABELED)),
         (
             ("train/labeled/a/1.png", "train/unlabeled/1.png", "test/a/1.png"),
             (
@@ -181,6 +191,43 @@ def test_what_can_be_read_in_two_ways_is_refused(
     path = make(*names)
     with refused(*words):
         open_dataset(path)
+
+
+def test_classes_may_lie_beside_the_folder_of_unlabeled_images(make: Make) -> None:
+    made = open_dataset(make("dog/1.png", "cat/x/1.png", "Unlabeled/y/u.png"))
+    assert (made.classes, labels(made), made.test) == (("cat", "dog"), [0, 1, -1], None)
+    assert relative(made.train_names) == ["cat/x/1.png", "dog/1.png", "Unlabeled/y/u.png"]
+    assert made.parts == {"Unlabeled": "unlabeled images", "the others": "labeled images, a class each"}
+    assert list(made.parts) == ["Unlabeled", "the others"]  # that nobody has to ask which others
+    assert made.unused == made.skipped == ()
+    made = open_dataset(make("val/cat/v.png", "test/dog/t.png"))
+    assert (made.classes, labels(made), made.validation) == (("cat", "dog"), [0, 1, -1, 0], 1)
+    assert relative(made.test_names) == ["test/dog/t.png"]
+
+
+def test_classes_may_lie_beside_a_test_of_these_classes(make: Make) -> None:
+    made = open_dataset(make("cat/1.png", "cow/1.png", "dog/1.png", "test/cat/t.png", "test/dog/t.png"))
+    assert (made.classes, labels(made)) == (("cat", "cow", "dog"), [0, 1, 2])
+    assert relative(made.test_names) == ["test/cat/t.png", "test/dog/t.png"]
+    assert made.parts == {"the others": "labeled images, a class each", "test": "test images"}
+
+
+def test_a_table_labels_more_images_than_those_in_class_folders(tmp_path: Path) -> None:
+    for number, name in enumerate(("cat/1.png", "dog/1.png", "unlabeled/2.png", "unlabeled/3.png", "loose.png")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (8, 8), 10 * number).save(tmp_path / name)
+    (tmp_path / "labels.csv").write_text("path,label\nunlabeled/2.png,dog\nloose.png,cow\n")
+    made = open_dataset(tmp_path)
+    assert made.classes == ("cat", "cow", "dog")
+    assert dict(zip(made.train_names, labels(made), strict=True)) == {
+        "cat/1.png": 0,
+        "dog/1.png": 2,
+        "unlabeled/2.png": 2,
+        "unlabeled/3.png": -1,
+        "loose.png": 1,
+    }
+    assert made.unused == ()
+    assert list_photos(tmp_path, pytest.fail)[1] == ["cat", "dog", "", "", ""]
 
 
 def test_any_name_is_a_class_in_a_labeled_folder(make: Make) -> None:

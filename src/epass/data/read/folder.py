@@ -3,7 +3,7 @@
 Three layouts are understood, all with folders of any depth inside a class:
 
 - `labeled/<class>/...` or `train/<class>/...`, optionally `unlabeled/...`, `val/<class>/...` and `test/<class>/...`
-- `<class>/...`, where every image has a label
+- `<class>/...`, where every image has a label, optionally beside `unlabeled/...` or `test/<class>/...` of these classes
 - images in no class folder, some of which have their label in the table `labels.csv` beside them
 
 Folders that can be read both ways are refused, and what is not used is listed.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,16 +78,19 @@ def list_layout(
     folders = [entry for entry, is_folder in entries if is_folder]
     loose = [entry for entry, is_folder in entries if not is_folder]
     sorted_by_hand = given is None and labels_needed  # every labeled image lies in the folder of its class
-    parts = _find_parts(path, folders, problems, sorted_by_hand)
-    if not parts:
+    parts, beside = _find_parts(path, folders, problems, sorted_by_hand)
+    if not parts or beside:
         problems = Problems()  # they are found again
         if sorted_by_hand and loose and not folders and root.is_dir():
             raise InputError(
                 f"The images in '{path}' have no classes: give every class a folder, or let 'epass suggest {path}' say "
                 "which ones to label."
             )
-    classes, train, labels = _list_training(path, parts, [] if sorted_by_hand else loose, problems)
+    in_no_folder = [] if sorted_by_hand else loose
+    classes, train, labels = _list_training(path, parts, beside, in_no_folder, problems)
     taken = taken_for({role: as_text(folder.name) for role, folder in parts.items()})
+    if beside:
+        taken["the others"] = "labeled images, a class each"
     if "unlabeled" in parts and -1 not in labels:
         taken[as_text(parts["unlabeled"].name)] += ", but it holds none"
     lacking: list[tuple[str, str]] = []
@@ -110,8 +113,8 @@ def list_layout(
     )
     if "test" not in parts:
         validation, test = ([], []), validation
-    unused = [folder for folder in folders if folder not in parts.values()] if parts else []
-    beside = len(loose) if parts and not (loose and loose[0] in train) else 0
+    unused = [folder for folder in folders if folder not in parts.values()] if parts and not beside else []
+    left = len(loose) if parts and not (loose and loose[0] in train) else 0
     return Listing(
         name,
         root,
@@ -123,36 +126,45 @@ def list_layout(
         parts=taken,
         unused=[as_text(folder.name) for folder in unused]
         + names_inside(problems.runs, root)
-        + ([f"{beside:,} image{'s' * (beside != 1)} beside the folders"] if beside else []),
+        + ([f"{left:,} image{'s' * (left != 1)} beside the folders"] if left else []),
         problems=named(problems, root) + lacking,
         passed_over=problems.passed,
     )
 
 
 def _list_training(
-    path: Place, parts: dict[str, Place], loose: list[Place], problems: Problems
+    path: Place, parts: dict[str, Place], beside: bool, loose: list[Place], problems: Problems
 ) -> tuple[list[str], list[Place], list[int]]:
-    """As `list_classes`, with the unlabeled images behind; `loose` are those that may lie in no folder."""
-    if not parts and not loose:
-        return list_classes(path, path, problems)
+    """As `list_classes`, with the unlabeled images behind.
+
+    The classes may lie `beside` the parts; `loose` are images that may lie in no folder.
+    """
     classes: list[str] = []
     train: list[Place] = []
     labels: list[int] = []
     if "labeled" in parts:
         classes, train, labels = _list_labeled(path, parts, problems)
+    elif beside or not (parts or loose):
+        others = {entry.name for entry in (*parts.values(), *loose)}
+        classes, train, labels = list_classes(path, path, problems, others)
     unlabeled: list[Place] = []
     if "unlabeled" in parts:
         unlabeled = list(walk(parts["unlabeled"], path, problems))
         _check_open(parts["unlabeled"], problems)
-    elif "labeled" not in parts:
-        unlabeled = loose if parts else list(walk(path, path, problems))
+    if beside or (parts and not {"labeled", "unlabeled"} & {*parts}):
+        unlabeled += loose
+    elif not parts and loose:
+        unlabeled = list(walk(path, path, problems))
     return classes, train + unlabeled, labels + [-1] * len(unlabeled)
 
 
 def _find_parts(
     path: Place, folders: Sequence[Place], problems: Sequence[Problem], sorted_by_hand: bool
-) -> dict[str, Place]:
-    """The folders that are parts of a data set, by their role; none where every folder is a class."""
+) -> tuple[dict[str, Place], bool]:
+    """The folders that are parts of a data set, by their role, and whether the others beside these are classes.
+
+    There are no parts where every folder is a class.
+    """
     for place, reason in problems:
         if place is path or place.name.lower() in ROLES:  # without a whole part, it would be another data set
             raise _closed(place, reason)
@@ -164,16 +176,26 @@ def _find_parts(
             raise InputError(f"'{path}' has the folders {both}, which both read like the {role} images: keep one.")
         if role is not None:
             parts[role] = folder
-    if not parts:
-        return {}
-    if not any(folder.name.lower() in LABELED for folder in folders):
-        others = [folder for folder in folders if folder not in parts.values()]
-        beside = [folder.name for folder in others if any(walk(folder, path, Problems()))]
-        if beside:
-            raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
-    if "labeled" not in parts and sorted_by_hand:
+    if not parts or any(folder.name.lower() in LABELED for folder in folders):
+        return parts, False
+    others = [folder for folder in folders if folder not in parts.values()]
+    beside = [folder.name for folder in others if any(walk(folder, path, Problems()))]
+    if beside and not _are_classes(beside, path, parts):
+        raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
+    if "labeled" not in parts and not beside and sorted_by_hand:
         raise _two_ways(path, parts, "add the labeled images as labeled/<class>/")
-    return parts
+    return parts, bool(beside)
+
+
+def _are_classes(names: Sequence[str], path: Place, parts: dict[str, Place]) -> bool:
+    """Whether folders beside the parts can only be classes.
+
+    Nobody calls a class 'unlabeled', and the folders in a part where answers are compared with the truth are classes.
+    """
+    if "labeled" in parts or "unlabeled" in parts:
+        return "labeled" not in parts
+    inside = [entry for part in parts.values() for entry in _entries(part, path, Problems())]
+    return all(is_folder for _, is_folder in inside) and {*names} >= {entry.name for entry, _ in inside} > set()
 
 
 def _refuse_outer(path: Place, folders: Sequence[Place]) -> None:
@@ -223,12 +245,16 @@ def _list_scored(
     return files, [numbers[label] for label in labels]
 
 
-def list_classes(folder: Place, root: Place, problems: Problems) -> tuple[list[str], list[Place], list[int]]:
-    """The classes in `folder`, the image files in them, and the labels of these."""
+def list_classes(
+    folder: Place, root: Place, problems: Problems, others: Collection[str] = ()
+) -> tuple[list[str], list[Place], list[int]]:
+    """The classes in `folder`, the image files in them, and the labels of these; no class has a name of `others`."""
     paths: list[Place] = []
     labels: list[int] = []
     classes: list[str] = []
     for entry, is_folder in _entries(folder, root, problems):
+        if entry.name in others:
+            continue
         if not is_folder:
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
         known, before = len(problems), Counter(problems.passed)
