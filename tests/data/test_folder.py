@@ -1,5 +1,6 @@
 import os
 import threading
+import zipfile
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -253,8 +254,24 @@ def test_runs_beside_the_classes_are_no_class(refused, tmp_path: Path, layout: s
     (run.path / "recipe.toml").unlink()
     with refused("runs' holds no image"):  # an environment of something else
         open_dataset(str(tmp_path))
-    write(tmp_path / layout / "runs/3.png")
+    run.write_text("recipe.toml", "seed = 0\n")
+    write(tmp_path / layout / "runs/figures/3.png")
+    write(run.path / "maps/4.png")
+    made = open_dataset(str(tmp_path))
+    assert (made.classes, len(made.train), made.unused) == (("cat", "dog"), 2, (f"{layout}runs",))
+    write(tmp_path / layout / "runs/3.png")  # photos lie in class folders, or one level deeper
     assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")
+
+
+def test_a_run_beside_the_classes_is_no_class_in_an_archive_either(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as packed:
+        for name in ("cat/1.png", "dog/2.png", "first/map.png"):
+            write(tmp_path / name)
+            packed.write(tmp_path / name, name)
+        packed.writestr("first/recipe.toml", "")
+        packed.writestr("first/environment.json", "{}")
+    made = open_dataset(str(tmp_path / "photos.zip"))
+    assert (made.classes, len(made.train), made.unused) == (("cat", "dog"), 2, ("first",))
 
 
 @pytest.mark.parametrize("inside", ["labeled/cat/1.png labeled/dog/2.png test/cat/3.png", "cat/1.png dog/2.png"])

@@ -44,6 +44,7 @@ class Problems(list[Problem]):
     """What is found and cannot be used; image files of kinds that are not read are counted, by ending.
 
     Folders of runs beside the classes are `runs`: whoever trains in the folder of the photos gets them there.
+    Images in these are figures.
     """
 
     def __init__(self) -> None:
@@ -257,14 +258,14 @@ def list_classes(
             continue
         if not is_folder:
             raise InputError(f"The image '{entry}' lies outside of the class folders: move it into one of them.")
+        if _holds_runs(entry):
+            problems.runs.append(entry)
+            continue
         known, before = len(problems), Counter(problems.passed)
         found = list(walk(entry, root, problems))
         if not found and len(problems) == known:
-            if others := problems.passed - before:
-                raise only_others(f"The class folder '{entry}'", others)
-            if _holds_runs(entry):
-                problems.runs.append(entry)
-                continue
+            if passed := problems.passed - before:
+                raise only_others(f"The class folder '{entry}'", passed)
             raise InputError(f"The class folder '{entry}' holds no image: add images or remove it.")
         paths += found
         labels += [len(classes)] * len(found)
@@ -277,12 +278,25 @@ def list_classes(
     return classes, paths, labels
 
 
-def _holds_runs(folder: Place) -> bool:
-    """Whether there is a run in a folder, at any depth."""
-    recipe, environment = RUN
-    return isinstance(folder, Path) and any(
-        (found.parent / recipe).is_file() for found in folder.rglob(environment) if found.is_file()
-    )
+def _holds_runs(folder: Place, levels: int = 2) -> bool:
+    """Whether a folder is a run or has some in its folders, or a comparison there, and no image lies beside these."""
+    with suppress(OSError):
+        if _is_run(folder):
+            return True
+        folders = []
+        for entry in folder.iterdir() if levels else ():
+            if entry.is_dir():
+                folders.append(entry)
+            elif entry.suffix.lower() in EXTENSIONS:  # a class, of which no more needs to be looked at
+                return False
+        return any(_holds_runs(entry, levels - 1) for entry in folders)
+    return False
+
+
+def _is_run(folder: Place) -> bool:
+    if isinstance(folder, Path):
+        return all((folder / name).is_file() for name in RUN)
+    return {entry.name for entry in folder.iterdir()} >= {*RUN}
 
 
 def walk(folder: Place, root: Place, problems: Problems) -> Iterator[Place]:
