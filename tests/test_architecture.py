@@ -45,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "runs": set(),
     "report": {"runs", "evaluation", "extensions", "methods", "recipe"},
     "checking": {"data", "report"},
-    "engine": CORE | {"checking.leaks", "evaluation", "extensions", "recipe", "runs"},
+    "engine": CORE | {"checking.duplicates", "evaluation", "extensions", "recipe", "runs"},
     "loggers": {"training.loop"},
     "reproduce": {"evaluation", "networks", "parts.projector", "recipe", "recipes", "report", "runs"},
     "testing": CORE | {"recipe"},

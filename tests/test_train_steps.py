@@ -138,6 +138,18 @@ def test_whoever_started_a_run_decided_about_its_leaks(tmp_path: Path, leaky: Da
     assert [report.step for report in run(LEAKY, tmp_path / "run", resume=True, **given)] == [4, 6]
 
 
+def test_contradictory_labels_are_a_warning(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 255, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    images[1] = images[0]
+    twice = from_arrays(images[:51], labels[:51], images[51:], labels[51:], name="twice")
+    recipe = RECIPE.with_settings({"data.name": "twice", "data.labels": None})
+    with pytest.warns(
+        UserWarning, match=r"^2 labeled images have an exact copy with another label, such as 'train 0' \("
+    ):
+        next(run(recipe, tmp_path / "run", dataset=twice, device="cpu"))
+
+
 def test_where_no_label_teaches_nothing_leaks(tmp_path: Path, leaky: Dataset) -> None:
     recipe = MOCO.with_settings({"data.name": "leaky", "data.labels": None})
     assert len(list(run(recipe, tmp_path / "run", dataset=leaky, device="cpu"))) == 3

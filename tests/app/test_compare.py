@@ -107,6 +107,20 @@ def test_leaks_are_refused_before_anything_is_trained(home: Path) -> None:
     assert compare("leak.npz", **said).result().complaint == ""  # these runs were started by somebody who knew
 
 
+def test_labels_that_contradict_each_other_are_told_of_once(home: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    pixels[1] = pixels[0]
+    labels = np.arange(40) % 2
+    np.savez(
+        "copy.npz", train_images=pixels[:32], train_labels=labels[:32], test_images=pixels[32:], test_labels=labels[32:]
+    )
+    said: dict[str, Any] = {"methods": "pi_model,supervised", "labels": 32, "seeds": 2, "out": "out", **TINY}
+
+    told = [event.sentence for event in compare("copy.npz", **said) if isinstance(event, Caution)]
+    assert told[0].startswith("2 labeled images have an exact copy with another label, such as 'train ")
+    assert not any("exact copy" in sentence for sentence in told[1:])
+
+
 def test_the_slowest_method_decides_what_fits_into_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"supervised": 0.1, "pi_model": 1.0}
     monkeypatch.setattr(

@@ -123,6 +123,31 @@ def test_leaks_are_refused_in_python_too(home: Path) -> None:
     assert train(data, resume=True, **said).result().files
 
 
+def copied(place: Path) -> str:
+    """As `leaking`, without the leak; three labeled images are the same and have two labels."""
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    pixels[7] = pixels[9] = pixels[4]
+    np.savez(place / "copied.npz", train_images=pixels[:36], train_labels=np.arange(36) % 2, test_images=pixels[36:])
+    with np.load(place / "copied.npz") as arrays:
+        np.savez(place / "copied.npz", **arrays, test_labels=np.arange(4) % 2)
+    return str(place / "copied.npz")
+
+
+def test_labels_that_contradict_each_other_are_told_of_before_training(home: Path) -> None:
+    said: dict[str, Any] = {"recipe": "tiny.toml", "labels": 36, "steps": 2, "device": "cpu", "out": "run"}
+    data = copied(home)
+    told = Caution(
+        "3 labeled images have an exact copy with another label, such as 'train 4' (0) and 'train 7' (1): correct them "
+        f"(epass check {data} lists all)."
+    )
+    events = list(train(data, **said))
+    assert events.index(told) < [type(event) for event in events].index(Plan)
+    assert told not in list(train(data, resume=True, **said))  # it was said
+    assert told not in list(train(leaking(home), allow_leak=True, force=True, **{**said, "labels": 40}))
+    settings = ["plan.labeled_batch=8", "net.width=4", "method.queue_size=32"]
+    assert told not in list(pretrain(data, labels=36, steps=2, device="cpu", settings=settings))  # none teaches
+
+
 def test_no_label_teaches_so_none_can_leak(home: Path) -> None:
     settings = ["plan.labeled_batch=8", "net.width=4", "method.queue_size=32"]
     result = pretrain(leaking(home), labels=20, steps=2, device="cpu", settings=settings).result()
@@ -132,7 +157,9 @@ def test_no_label_teaches_so_none_can_leak(home: Path) -> None:
 
 def test_pretrain_takes_what_train_takes_except_what_makes_no_sense() -> None:
     both = {function: inspect.signature(function).parameters.keys() for function in (train, pretrain)}
-    assert both[train] - both[pretrain] == {"wrap", "start", "allow_leak", "earlier", "guard", "fine_tune"}
+    assert both[train] - both[pretrain] == {
+        *("wrap", "start", "allow_leak", "earlier", "guard", "fine_tune", "features"),
+    }
     assert both[pretrain] <= both[train]
     assert next(iter(both[train])) == "data"
     with pytest.raises(TypeError, match="wrap"):

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from epass.checking import Findings, as_values, examine, facts, leaks, verdict, write_check
-from epass.checking.duplicates import digests, exact_groups
+from epass.checking.duplicates import contradictions, digests, exact_groups
 from epass.checking.findings import assign, constant_images
 from epass.data import Dataset, Images, divide, from_arrays, open_dataset, survey_arrays, survey_folder
 from epass.errors import InputError
@@ -142,6 +142,15 @@ def test_leaks_of_a_split_are_exact_ones_into_the_labeled_images_only() -> None:
     split = divide(made(train, [0, 1] * 5 + [-1] * 10, test), labels=None, seed=0)
 
     assert leaks(split) == [(1, 9), (5, 9)]
+
+
+def test_contradictions_are_exact_copies_with_other_labels() -> None:
+    train = photos(12)
+    train[5], train[8], train[9], train[11] = train[2], train[2], darker(train[4]), train[3]
+    labels = torch.tensor([0, 1] * 6)
+
+    assert contradictions(Images(train, labels)) == [[2, 5, 8]]  # those of 3 and 11 agree, and 9 is only like 4
+    assert contradictions(Images(train[:5], labels[:5])) == []
 
 
 def test_the_digits_have_no_leaks() -> None:

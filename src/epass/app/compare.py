@@ -103,7 +103,7 @@ def compare(asked: CompareRequest) -> Iterator[Event]:
     places, first, most = places_for(asked.device), next(iter(jobs.values())), None
     dataset = open_dataset(first.data["name"], **reading_settings(first), progress=asked.reading)
     check_data([folder for folder in jobs if folder not in damaged], dataset)
-    check_splits(jobs, dataset, asked.allow_leak)
+    yield from check_splits(jobs, dataset, asked.allow_leak)
     yield from doubts_about(dataset)
     dataset = yield from embedded(first, dataset, choose_device(places[0]), asked.stop)
     if seconds is not None:
@@ -223,13 +223,17 @@ def check_data(folders: Sequence[Path], dataset: Dataset) -> None:
         raise InputError(f"{change} in '{there[0]}': start the comparison anew in another folder with --out.")
 
 
-def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool) -> None:
-    """Refuse labels that cannot be had, and test images among those of runs that nobody has started yet."""
+def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool) -> Iterator[Caution]:
+    """Refuse labels that cannot be had, and test images among those of runs that nobody has started yet.
+
+    Labels that contradict each other are told of once.
+    """
     from ..engine.build import split_for
+    from ..engine.copies import contradictory_labels, refuse_leaks
     from ..engine.models import method_class
-    from ..engine.run import refuse_leaks
 
     new = [recipe for folder, recipe in jobs.items() if not RunFolder(folder).exists()]
+    doubts = []
     by_split = {(recipe.seed, method_class(recipe.method["name"]).all_labels): recipe for recipe in new}
     for recipe in by_split.values():
         split = split_for(recipe, dataset)
@@ -237,6 +241,8 @@ def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool
             raise InputError("Runs are compared by a test, and data.holdout=0 leaves nothing to test on: leave it out.")
         if not allow_leak:
             refuse_leaks(recipe, split)
+        doubts.append(contradictory_labels(recipe, dataset, split))
+    yield from map(Caution, list(filter(None, doubts))[:1])
 
 
 def write_tables(folders: Sequence[Path], failed: Mapping[Path, str], out: Path, title: str) -> list[Run]:

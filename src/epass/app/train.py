@@ -206,7 +206,8 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
     from ..data import decide, open_dataset
     from ..engine.begun import recorded_decoder
     from ..engine.build import build, reading_settings, split_for
-    from ..engine.run import continued, refuse_leaks, split_record
+    from ..engine.copies import contradictory_labels, refuse_leaks
+    from ..engine.run import continued, split_record
     from ..machine.device import choose_device
 
     recipe, place = compose(request, base), choose_device(device)
@@ -230,6 +231,8 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
             yield from [Notice(change)] if change else []
         if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
             refuse_leaks(recipe, split)
+        if began is None and not request.pretrain:
+            yield from map(Caution, filter(None, [contradictory_labels(recipe, dataset, split)]))
         return build(recipe, place, dataset, split)
 
 

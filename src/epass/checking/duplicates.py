@@ -49,6 +49,12 @@ def leaks(split: Split) -> list[tuple[int, int]]:
     return [(position, labeled[digest]) for position, digest in enumerate(digests(split.test)) if digest in labeled]
 
 
+def contradictions(labeled: ImageSource) -> list[list[int]]:
+    """The positions of labeled images that are the same, pixel by pixel, and have different labels; by group."""
+    groups = exact_groups(digests(labeled))
+    return [group for group in groups if len(group) > 1 and len(set(labeled.labels[group].tolist())) > 1]
+
+
 def near_pairs(pixels: Tensor, *, mirror: bool) -> tuple[list[Pair], float]:
     """Pairs among different images that are nearly the same, the most alike first, and the likeness that was asked for.
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..checking import leaks
-from ..data import Dataset, Split, Vectors, concatenate, cut, decoder_of, find_recorded, split_text
+from ..data import Dataset, Split, concatenate, cut, decoder_of, find_recorded, split_text
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
 from ..evaluation import find_alarms, find_doubts, find_swallowing, open_set_accuracy, score
@@ -33,6 +32,7 @@ from ..training.writer import Writer
 from ..untrusted import LARGEST_JSON, read_limited
 from .begun import check_decoder, recorded_decoder
 from .build import Experiment, build, open_examples, split_for
+from .copies import contradictory_labels, refuse_leaks
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
@@ -84,26 +84,9 @@ def run(
     with closing(experiment.feed), closing(steps):
         if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
             refuse_leaks(recipe, experiment.split)
+            if doubt := contradictory_labels(recipe, experiment.dataset, experiment.split):
+                warnings.warn(doubt, stacklevel=2)
         yield from (report for report in steps if report is not None)
-
-
-def refuse_leaks(recipe: Recipe, split: Split) -> None:
-    """Test images that are trained on with their labels would make the result too good."""
-    found = leaks(split)
-    if found:
-        data = recipe.data
-        if isinstance(split.test, Vectors) and recipe.features is None:
-            raise InputError(
-                f"{len(found):,} of {len(split.test):,} test vectors are among the labeled ones: remove them or train "
-                "all the same with --allow-leak."
-            )
-        command = ["epass", "check", str(data["name"]), "--seed", str(recipe.seed)]
-        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
-            command += [flag, str(data[key])] if key in data else []
-        raise InputError(
-            f"{len(found):,} of {len(split.test):,} test images are among the labeled ones: remove them "
-            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
-        )
 
 
 def train_steps(

@@ -1,0 +1,53 @@
+"""Labeled examples that are there twice: what training refuses, and what it tells of."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..checking.duplicates import contradictions, leaks
+from ..data import Dataset, Split, Vectors
+from ..errors import InputError
+from ..recipe import Recipe
+
+
+def refuse_leaks(recipe: Recipe, split: Split) -> None:
+    """Test images that are trained on with their labels would make the result too good."""
+    found = leaks(split)
+    if found:
+        data = recipe.data
+        if isinstance(split.test, Vectors) and recipe.features is None:
+            raise InputError(
+                f"{len(found):,} of {len(split.test):,} test vectors are among the labeled ones: remove them or train "
+                "all the same with --allow-leak."
+            )
+        command = ["epass", "check", str(data["name"]), "--seed", str(recipe.seed)]
+        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
+            command += [flag, str(data[key])] if key in data else []
+        raise InputError(
+            f"{len(found):,} of {len(split.test):,} test images are among the labeled ones: remove them "
+            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
+        )
+
+
+def contradictory_labels(recipe: Recipe, dataset: Dataset, split: Split) -> str:
+    """That labels contradict each other, if some of the same examples do."""
+    found = contradictions(split.labeled)
+    if not found:
+        return ""
+    labels, positions = split.labeled.labels.tolist(), split.positions.labeled.tolist()
+
+    def describe(place: int) -> str:
+        number = positions[place]
+        name = dataset.train_names[number] if dataset.train_names else f"train {number}"
+        return f"'{name}' ({split.classes[labels[place]]})"
+
+    one = found[0][0]
+    other = next(place for place in found[0] if labels[place] != labels[one])
+    vectors = isinstance(split.labeled, Vectors) and recipe.features is None
+    things, where = "images", f" ({shlex.join(['epass', 'check', str(recipe.data['name'])])} lists all)"
+    if vectors:
+        things, where = "vectors", ""
+    return (
+        f"{sum(map(len, found)):,} labeled {things} have an exact copy with another label, such as {describe(one)} and "
+        f"{describe(other)}: correct them{where}."
+    )
