@@ -86,6 +86,21 @@ def test_a_test_vector_among_the_labeled_ones_is_refused(epass: Epass, home: Pat
     )
 
 
+def test_vectors_that_are_the_same_and_have_two_labels_are_told_of(epass: Epass, home: Path) -> None:
+    vectors, labels = cloud(12, 0)
+    vectors[1] = vectors[0]
+    labels[:2] = 0, 1
+    np.savez(
+        "twice.npz", train_vectors=vectors, train_labels=labels, test_vectors=cloud(6, 1)[0], test_labels=labels[:6]
+    )
+    answer = epass("train", "twice.npz", *SHORT, "--out", "r")
+    assert answer.code == 0
+    assert answer.err.startswith(
+        "Warning: 2 labeled vectors have an exact copy with another label, such as 'train 0' (0) and 'train 1' (1): "
+        "correct them.\n"
+    )
+
+
 WIDTH = "vectors of 5 numbers, but the model takes 8: make them as those that it learned from were made."
 
 
