@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_three_numbers_stand_side_by_side(tmp_path: Path, digits: Dataset, monke
     assert results["validation_selected"] == {"step": 4, "error": 0.4, "valid_error": 0.1, "images": 10}
 
     results["validation_selected"] |= {"step": 1300, "error": 0.3}
-    facts = result_facts(results, tmp_path, tmp_path / "report.html")
+    facts = result_facts(replace(load_run(tmp_path / "run"), results=results), tmp_path / "report.html")
     errors = {name: text for name, text in facts.items() if name.startswith("test error")}
     assert list(errors) == ["test error, last step", "test error, validation selected", "test error, best on test"]
     said = "30.00 % at step 1,300, of the lowest error on the 10 images kept for validation"
@@ -95,7 +96,7 @@ def test_without_validation_nothing_is_said_about_it(tmp_path: Path, digits: Dat
     results = finish(TINY, tmp_path / "run", digits)
     assert "validation_selected" not in results
     assert not any("valid_error" in row for row in load_run(tmp_path / "run").metrics)
-    assert not any("validation" in name for name in result_facts(results, tmp_path, tmp_path))
+    assert not any("validation" in name for name in result_facts(load_run(tmp_path / "run"), tmp_path))
 
 
 def test_a_resumed_run_selects_the_same_step(tmp_path: Path, digits: Dataset) -> None:

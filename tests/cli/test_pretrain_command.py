@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from calling import Answer, Epass
 
+from epass.runs import load_run
+
 TINY = ("--steps", "6", "--set", "plan.labeled_batch=8", "--set", "net.width=4", "--set", "method.queue_size=32")
 
 
@@ -32,6 +34,30 @@ def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
     answer = epass("train", "digits", "--method", "fixmatch", "--from", "pre", "--steps", "6")
     assert answer.code == 0
     assert "projector" not in tomllib.loads(Path("runs/digits-fixmatch-pretrained-0/recipe.toml").read_text())
+
+
+def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -> None:
+    random = np.random.default_rng(0)
+    upright = random.integers(0, 90, (200, 8, 8), dtype=np.uint8) + np.linspace(160, 0, 8).astype(np.uint8)[:, None]
+    plain, labels = upright * 0 + np.arange(200, dtype=np.uint8)[:, None, None], random.integers(0, 4, 200)
+    for name, images in (("upright", upright), ("plain", plain)):
+        np.savez(f"{name}.npz", train_images=images, train_labels=labels)
+    short = ("--method", "rotnet", "--steps", "200", "--set", "plan.labeled_batch=8", "--set", "net.width=4")
+    size = ("--image-size", "8", "--set", "plan.evaluate_every=50")
+
+    answer = epass("pretrain", "upright.npz", *short, *size, "--out", "up")
+    assert (answer.code, answer.err) == (0, "")  # the labels are noise, so its classes are no better than chance
+    assert "  nearest class means " in answer.out
+    assert " test error, which says little of what a method makes of this start\n" in answer.out
+    assert "best on test" not in answer.out
+    assert load_run("up").results["alarms"] == []
+    assert epass("report", "up", "--no-maps").err == ""
+
+    answer = epass("pretrain", "plain.npz", *short, *size, "--out", "no")
+    assert answer.code == 0
+    (sentence,) = load_run("no").results["alarms"]
+    assert sentence.startswith("this model finds the turn of 2")
+    assert answer.err.startswith("Warning: RotNet finds the turn of 2")
 
 
 def test_what_was_learned_without_heads_is_a_start_for_any_number_of_them(epass: Epass) -> None:

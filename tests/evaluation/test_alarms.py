@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epass.evaluation import find_alarms, find_untested
+from epass.evaluation import find_alarms, find_idle_start, find_untested
 from epass.evaluation.alarms import is_near_chance
 from epass.evaluation.confusion import ClassCounts
 
@@ -101,3 +101,14 @@ def test_classes_without_a_test_image_are_named() -> None:
     (sentence,) = find_untested(np.array([0]), [f"class {number}" for number in range(1, 15)])
     assert sentence.startswith("No test image is of class 2, class 3, ")
     assert sentence.endswith(", class 11 and 3 more: the test error says nothing about them.")
+
+
+def test_a_start_that_cannot_tell_turns_has_learned_nothing() -> None:
+    (sentence,) = find_idle_start({"step": 200, "turns_found": 0.262}, "RotNet")
+    assert sentence.startswith(
+        "RotNet finds the turn of 26 % of the images, and guessing that of a quarter: there may be "
+    )
+    assert find_idle_start({"step": 199, "turns_found": 0.25}) == []  # nobody can tell yet
+    assert find_idle_start({"step": 200, "turns_found": 0.31}) == []
+    assert find_idle_start({"step": 200, "turns_found": None}) == []
+    assert find_idle_start({"step": 200, "loss": 5.0}) == find_idle_start({}) == []  # MoCo

@@ -13,6 +13,7 @@ from .words import count_images, counted, duration, some, times
 if TYPE_CHECKING:
     from ..data import Dataset, ImageSource, Split
     from ..engine.build import Experiment
+    from ..runs import Run
 
 LISTED_CLASSES = 12  # more classes than this are summed up
 
@@ -129,15 +130,19 @@ def normalization_facts(dataset: Dataset, meant: str) -> dict[str, str]:
     return {"normalization": f"measured: {found}"} if found else {}
 
 
-def result_facts(results: dict[str, Any], folder: Path, page: Path | None) -> dict[str, str]:
+def result_facts(run: Run, page: Path | None) -> dict[str, str]:
     """The outcome of a run, by name; without a test there is no `page`."""
     from ..evaluation import SCORES
 
-    model = {"time": duration(results["seconds"]), "model": str(folder / "model.safetensors")}
+    results: dict[str, Any] = run.results or {}
+    model = {"time": duration(results["seconds"]), "model": str(run.path / "model.safetensors")}
     if page is None:
         return model
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
     error, selected = SCORES["error"].text, {}
+    if run.pretraining:
+        means = f"{error(last['error'])} test error, which says little of what a method makes of this start"
+        return {"nearest class means": means, "time": model["time"], "page": str(page), "model": model["model"]}
     if chosen is not None:
         selected["test error, validation selected"] = (
             f"{error(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "

@@ -19,7 +19,7 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import KEPT_LABELS_ONLY, PRETRAINED, RunFolder, load_run
+from ..runs import KEPT_LABELS_ONLY, RunFolder, load_run
 from .budget import (
     Budget,
     budget_facts,
@@ -368,11 +368,11 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
         page = write_page(home.path / "report.html", [finished], title=title)
         yield from map(Caution, warnings_of(group_runs([finished])))
     following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
-    if (home.path / PRETRAINED).exists():
+    if finished.pretraining:
         following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
     yield Result(
         "Results",
-        result_facts(finished.results, home.path, page),
+        result_facts(finished, page),
         values={"run": str(home.path), "data": experiment.dataset.name, "results": finished.results},
         files={**({} if page is None else {"page": page}), "model": home.path / "model.safetensors"},
         following=shlex.join(["epass", *following]),

@@ -19,6 +19,7 @@ SWALLOWED = 0.5  # share of what belongs to the other classes
 USED = 0.01  # coverage from which on pseudo-labels are many enough to be judged
 BY_HEART = 0.05  # loss on labeled images that are all right
 NAMED = 10  # classes in a sentence
+TURNED = 0.3  # share of images whose turn is found, of which a quarter is luck
 FIRST = "learning from the images alone first ('epass pretrain --method rotnet', then --from; not for features)"
 
 
@@ -53,6 +54,20 @@ def find_doubts(
 ) -> list[str]:
     """What has to be said about the test of a finished model: its alarms, and which classes it says nothing about."""
     return find_alarms(logits, labels, who, row) + find_untested(labels, classes)
+
+
+def find_idle_start(row: Mapping[str, Any], who: str = "this model") -> list[str]:
+    """That a pre-training learned nothing, as far as a row of its metrics tells.
+
+    How well its features name classes tells little: those of RotNet may be worse than chance, and a good start.
+    """
+    found = row.get("turns_found")
+    if not isinstance(found, int | float) or row["step"] < EARLIEST or found >= TURNED:
+        return []
+    return [
+        f"{who} finds the turn of {100 * found:.0f} % of the images, and guessing that of a quarter: there may be no "
+        "way up that they share. 'epass pretrain --method moco' needs none."
+    ]
 
 
 def find_untested(labels: ArrayLike, classes: Sequence[str]) -> list[str]:
