@@ -19,7 +19,7 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
-from ..runs import KEPT_LABELS_ONLY, RunFolder, load_run
+from ..runs import RunFolder, load_run
 from .budget import (
     Budget,
     budget_facts,
@@ -37,12 +37,12 @@ from .events import Caution, Event, Notice, Plan, Progress, Result, with_argumen
 from .features import embedded
 from .guard import guard_facts, guarded
 from .plan import plan_facts, result_facts
+from .report import describe_runs
 from .request import (
     PretrainRequest,
     Request,
     compose,
     default_folder,
-    describe_recipe,
     fitting,
     size_words,
     starting_recipe,
@@ -359,13 +359,9 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
 
     finished = load_run(home.path)
     assert finished.results is not None
-    labels = f"{len(experiment.split.labeled):,} labels"
-    replaced = finished.results.get("guard", {}).get("kept") == KEPT_LABELS_ONLY
-    method = "labels only" if replaced else describe_recipe(experiment.recipe)
-    title = f"{method} on {experiment.dataset.name}, {labels}"
     page = None
     if "last" in finished.results:  # else there was no test, and so nothing to draw
-        page = write_page(home.path / "report.html", [finished], title=title)
+        page = write_page(home.path / "report.html", [finished], title=describe_runs([finished]))
         yield from map(Caution, warnings_of(group_runs([finished])))
     following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if finished.pretraining:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -236,7 +237,8 @@ def _part(write: Callable[[], str]) -> str:
 
 
 def _prose(sentence: str) -> str:
-    return escape(sentence).replace(" %", "&nbsp;%")
+    """Text whose numbers stay with their signs, and whose flags are not broken after their dashes."""
+    return re.sub(r"(?<!\S)--\w[\w-]*", r"<span>\g<0></span>", escape(sentence).replace(" %", "&nbsp;%"))
 
 
 def _unbroken(text: str, separator: str) -> str:
