@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from epass import label
 from epass.data import Vectors, divide, open_dataset, side_of_photos, survey_folder
 from epass.data.read.folder import list_folder
 
@@ -48,6 +49,22 @@ def test_images_in_no_class_folder_get_the_labels_of_a_table(make: Make) -> None
     made = open_dataset(str(folder))
     assert (made.classes, made.parts) == (("cat", "dog"), {"labels.csv": "the labels of 2 images"})
     assert survey_folder(folder).dataset.classes == ("cat", "dog")
+
+
+def test_a_table_in_capital_letters_is_the_same_table(make: Make, refused) -> None:
+    folder = make(*FLAT, labels=TABLE)
+    (folder / "labels.csv").rename(folder / "Labels.CSV")
+    assert labels_of(folder) == {"1.png": "dog", "2.png": "", "3.png": "cat", "more/4.png": ""}
+    assert open_dataset(str(folder)).parts == {"Labels.CSV": "the labels of 2 images"}
+    (folder / "new.csv").write_text("path,label\n2.png,dog\n")
+    list(label(str(folder), str(folder / "new.csv")))
+    assert not (folder / "labels.csv").exists()  # beside it
+    assert labels_of(folder)["2.png"] == "dog"
+    (folder / "1.png").unlink()
+    with refused("in row 2 of Labels.CSV"):
+        open_dataset(str(folder))
+    (folder / "labels.csv").write_text("path,label\n2.png,cat\n3.png,dog\n")  # the usual name goes before
+    assert labels_of(folder)["2.png"] == "cat"
 
 
 def test_without_the_table_they_are_refused_as_before(make: Make, refused) -> None:

@@ -120,11 +120,11 @@ def _label_at(columns: Sequence[str]) -> int | None:
 def _book_of_folder(folder: Path) -> Book:
     """Labels by class folders and by the folder's own table, which has the last word."""
     from ..data.read.folder import list_folder
-    from ..data.read.given_labels import LABELS, find_labels, of_something_else
+    from ..data.read.given_labels import find_labels, of_something_else, own_table
     from ..data.read.listing import names_inside
     from ..data.read.ways import Ways
 
-    table = folder / LABELS
+    table = own_table(folder)
     if table.exists() and find_labels(folder) is None:
         raise of_something_else(table)
     listing = list_folder(folder, labels_needed=False)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files import as_text
-from .given_labels import LABELS, GivenLabels, find_labels, of_something_else
+from .given_labels import GivenLabels, find_labels, of_something_else, own_table
 from .kinds import EXTENSIONS, NOT_READ, only_others
 from .listing import (
     ROLES,
@@ -59,11 +59,11 @@ def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
     given = find_labels(path)
-    if given is None and (path / LABELS).is_file():
+    if given is None and (table := own_table(path)).is_file():
         entries = _entries(path, path, Problems())
         folders = [entry for entry, is_folder in entries if is_folder]
         if len(folders) < len(entries) and not any(folder.name.lower() in ROLES for folder in folders):
-            raise of_something_else(path / LABELS)  # images in no folder have their classes nowhere else
+            raise of_something_else(table)  # images in no folder have their classes nowhere else
     return list_layout(path, as_text(path.resolve().name), path, given, labels_needed=labels_needed)
 
 
@@ -101,7 +101,7 @@ def list_layout(
         classes = sorted({*filter(None, texts)})
         numbers = {"": -1} | {text: number for number, text in enumerate(classes)}
         labels = [numbers[text] for text in texts]
-        taken[LABELS] = f"the labels of {sum(bool(label) for label, _ in given.rows.values()):,} images"
+        taken[given.table.name] = f"the labels of {sum(bool(label) for label, _ in given.rows.values()):,} images"
     if labels_needed:
         if lacking and len(classes) < 2:  # which they may be the reason of
             raise cannot_be_used(lacking, root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import normpath
@@ -35,7 +36,8 @@ class GivenLabels:
         labels = [called[text] or label for text, label in zip(given, known, strict=True)]
         ways = Ways(self.table.parent, here)
         lacking = [(name, line) for name, (_, line) in rows.items() if name not in here]
-        return labels, [(name, f"in row {line} of {LABELS} {self._reason(name, ways)}") for name, line in lacking]
+        table = self.table.name
+        return labels, [(name, f"in row {line} of {table} {self._reason(name, ways)}") for name, line in lacking]
 
     def among(self, known: Collection[str]) -> GivenLabels:
         """The same with the `known` images called as they are, whatever way to them is written."""
@@ -53,9 +55,18 @@ class GivenLabels:
         return f"is no image to train on{beside}" if there else f"is not there (no such file{beside})"
 
 
+def own_table(folder: Path) -> Path:
+    """Where a folder's own table is, or would be; to some systems 'Labels.CSV' is the same name."""
+    path = folder / LABELS
+    if not path.is_file():
+        with suppress(OSError), os.scandir(folder) as entries:
+            path = next((folder / entry.name for entry in entries if entry.name.lower() == LABELS), path)
+    return path
+
+
 def find_labels(folder: Path) -> GivenLabels | None:
     """The labels in a folder's own table, if there is one with a column of paths and one of labels."""
-    path = folder / LABELS
+    path = own_table(folder)
     if not path.is_file():
         return None
     table = open_table(path)
