@@ -114,7 +114,7 @@ def test_labels_that_contradict_each_other_are_told_of_once(home: Path) -> None:
     np.savez(
         "copy.npz", train_images=pixels[:32], train_labels=labels[:32], test_images=pixels[32:], test_labels=labels[32:]
     )
-    said: dict[str, Any] = {"methods": "pi_model,supervised", "labels": 32, "seeds": 2, "out": "out", **TINY}
+    said: dict[str, Any] = {"methods": "pi_model,supervised", "labels": 32, "out": "out", **TINY, "seeds": 2}
 
     told = [event.sentence for event in compare("copy.npz", **said) if isinstance(event, Caution)]
     assert told[0].startswith("2 labeled images have an exact copy with another label, such as 'train ")

@@ -41,9 +41,10 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
     upright = random.integers(0, 90, (200, 8, 8), dtype=np.uint8) + np.linspace(160, 0, 8).astype(np.uint8)[:, None]
     plain, labels = upright * 0 + np.arange(200, dtype=np.uint8)[:, None, None], random.integers(0, 4, 200)
     for name, images in (("upright", upright), ("plain", plain)):
-        np.savez(f"{name}.npz", train_images=images, train_labels=labels)
-    short = ("--method", "rotnet", "--steps", "200", "--set", "plan.labeled_batch=8", "--set", "net.width=4")
-    size = ("--image-size", "8", "--set", "plan.evaluate_every=50")
+        tests = {"test_images": 255 - images[:9], "test_labels": [0, 1, 2] * 3}
+        np.savez(f"{name}.npz", train_images=images, train_labels=labels, **(tests if name == "plain" else {}))
+    short = ("--method", "rotnet", "--steps", "300", "--set", "plan.labeled_batch=8", "--set", "net.width=4")
+    size = ("--image-size", "8", "--set", "plan.evaluate_every=100")
 
     answer = epass("pretrain", "upright.npz", *short, *size, "--out", "up")
     assert (answer.code, answer.err) == (0, "")  # the labels are noise, so its classes are no better than chance
@@ -55,9 +56,15 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
 
     answer = epass("pretrain", "plain.npz", *short, *size, "--out", "no")
     assert answer.code == 0
-    (sentence,) = load_run("no").results["alarms"]
-    assert sentence.startswith("this model finds the turn of 2")
-    assert answer.err.startswith("Warning: RotNet finds the turn of 2")
+    idle, untested = load_run("no").results["alarms"]
+    assert idle.startswith("this model finds the turn of 25 %")
+    assert untested.startswith("No test image is of 3: ")
+    first, *others = answer.err.splitlines()
+    assert first.startswith("Warning: RotNet after 200 steps finds the turn of 25 %")
+    assert [line[:39] for line in others] == [
+        "Warning: RotNet finds the turn of 25 % ",
+        "Warning: No test image is of 3: the tes",
+    ]
 
 
 def test_what_was_learned_without_heads_is_a_start_for_any_number_of_them(epass: Epass) -> None:

@@ -259,6 +259,11 @@ def test_runs_beside_the_classes_are_no_class(refused, tmp_path: Path, layout: s
     write(run.path / "maps/4.png")
     made = open_dataset(str(tmp_path))
     assert (made.classes, len(made.train), made.unused) == (("cat", "dog"), 2, (f"{layout}runs",))
+    deeper = tmp_path / layout / "runs/figures/deep/er"
+    deeper.parent.mkdir(parents=True)
+    run.path.rename(deeper)
+    assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")  # nothing puts runs there
+    deeper.rename(run.path)
     write(tmp_path / layout / "runs/3.png")  # photos lie in class folders, or one level deeper
     assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")
 

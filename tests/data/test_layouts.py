@@ -163,6 +163,7 @@ LABELED = "put the folders of all classes into one called 'labeled'"
             ("('train' and 'unlabeled')", "move 'bus' elsewhere", LABELED),
         ),
         (("unlabeled/1.png", "a/1.png", "b/1.png", "test/c/1.png"), ("Unknown test class 'c'", "a, b")),
+        (("a/1.png", "b/1.png", "test/"), ("test' holds no class: give every class a folder",)),
         (("a/1.png", "b/1.png", "test/a/1.png", "test/c/1.png"), ("('test')", "move 'a' and 'b' elsewhere", LABELED)),
         (("a/1.png", "b/1.png", "test/a/1.png", "test/1.png"), ("('test')", "move 'a' and 'b' elsewhere", LABELED)),
         (
@@ -203,6 +204,13 @@ def test_classes_may_lie_beside_the_folder_of_unlabeled_images(make: Make) -> No
     made = open_dataset(make("val/cat/v.png", "test/dog/t.png"))
     assert (made.classes, labels(made), made.validation) == (("cat", "dog"), [0, 1, -1, 0], 1)
     assert relative(made.test_names) == ["test/dog/t.png"]
+
+
+def test_what_cannot_be_used_beside_class_folders_is_named_once(make: Make) -> None:
+    root = Path(make("a/1.png", "b/1.png", "unlabeled/1.png"))
+    if root.is_dir():
+        (root / "c.png").symlink_to("/nowhere.png")
+        assert [name for name, _ in open_dataset(root, skip_unreadable=True).skipped] == ["c.png"]
 
 
 def test_classes_may_lie_beside_a_test_of_these_classes(make: Make) -> None:

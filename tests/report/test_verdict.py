@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from epass.report import group_runs, verdict
+from epass.report.page import render
 from epass.report.verdict import differences
 from epass.runs import Predictions, Run
 
@@ -247,4 +248,5 @@ def test_a_start_is_not_judged_as_a_classifier(make_runs, monkeypatch):
     )
     assert say(moco) == start
     assert say(moco, simmatch) == f"{say(simmatch)} {start}"
+    assert "&#x27;epass train <span>--from</span>&#x27; tells" in render(moco, "a start")
     assert say(simmatch).startswith("Whether the unlabeled images helped cannot be said without a run with labels only")

@@ -35,19 +35,18 @@ def contradictory_labels(recipe: Recipe, dataset: Dataset, split: Split) -> str:
     if not found:
         return ""
     labels, positions = split.labeled.labels.tolist(), split.positions.labeled.tolist()
+    first = min(sorted((positions[place], labels[place]) for place in group) for group in found)
+    one, other = first[0], next(copy for copy in first if copy[1] != first[0][1])
+    names = dataset.train_names
 
-    def describe(place: int) -> str:
-        number = positions[place]
-        name = dataset.train_names[number] if dataset.train_names else f"train {number}"
-        return f"'{name}' ({split.classes[labels[place]]})"
+    def describe(number: int, label: int) -> str:
+        return f"'{names[number] if names else f'train {number}'}' ({split.classes[label]})"
 
-    one = found[0][0]
-    other = next(place for place in found[0] if labels[place] != labels[one])
     vectors = isinstance(split.labeled, Vectors) and recipe.features is None
     things, where = "images", f" ({shlex.join(['epass', 'check', str(recipe.data['name'])])} lists all)"
     if vectors:
         things, where = "vectors", ""
     return (
-        f"{sum(map(len, found)):,} labeled {things} have an exact copy with another label, such as {describe(one)} and "
-        f"{describe(other)}: correct them{where}."
+        f"{sum(map(len, found)):,} labeled {things} have an exact copy with another label, such as {describe(*one)} "
+        f"and {describe(*other)}: correct them{where}."
     )

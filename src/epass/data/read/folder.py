@@ -195,8 +195,8 @@ def _are_classes(names: Sequence[str], path: Place, parts: dict[str, Place]) -> 
     """
     if "labeled" in parts or "unlabeled" in parts:
         return "labeled" not in parts
-    inside = [entry for part in parts.values() for entry in _entries(part, path, Problems())]
-    return all(is_folder for _, is_folder in inside) and {*names} >= {entry.name for entry, _ in inside} > set()
+    inside = {entry.name for part in parts.values() for entry, _ in _entries(part, path, Problems())}
+    return inside <= {*names}
 
 
 def _refuse_outer(path: Place, folders: Sequence[Place]) -> None:
