@@ -259,7 +259,7 @@ def test_runs_beside_the_classes_are_no_class(refused, tmp_path: Path, layout: s
     write(run.path / "maps/4.png")
     made = open_dataset(str(tmp_path))
     assert (made.classes, len(made.train), made.unused) == (("cat", "dog"), 2, (f"{layout}runs",))
-    deeper = tmp_path / layout / "runs/figures/deep/er"
+    deeper = tmp_path / layout / "runs/other/deep/er"
     deeper.parent.mkdir(parents=True)
     run.path.rename(deeper)
     assert open_dataset(str(tmp_path)).classes == ("cat", "dog", "runs")  # nothing puts runs there
