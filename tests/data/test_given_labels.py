@@ -51,6 +51,19 @@ def test_images_in_no_class_folder_get_the_labels_of_a_table(make: Make) -> None
     assert survey_folder(folder).dataset.classes == ("cat", "dog")
 
 
+def test_runs_beside_unlabeled_images_are_no_classes(make: Make) -> None:
+    folder = make(
+        "unlabeled/1.png",
+        "unlabeled/2.png",
+        "runs/first/1.png",
+        labels="path,label\nunlabeled/1.png,a\nunlabeled/2.png,b\n",
+    )
+    for name in ("recipe.toml", "environment.json"):
+        (folder / "runs" / "first" / name).touch()
+    assert labels_of(folder) == {"unlabeled/1.png": "a", "unlabeled/2.png": "b"}
+    assert open_dataset(str(folder)).unused == ("runs",)
+
+
 def test_a_table_in_capital_letters_is_the_same_table(make: Make, refused) -> None:
     folder = make(*FLAT, labels=TABLE)
     (folder / "labels.csv").rename(folder / "Labels.CSV")

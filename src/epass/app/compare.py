@@ -229,7 +229,7 @@ def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool
     Labels that contradict each other are told of once.
     """
     from ..engine.build import split_for
-    from ..engine.copies import contradictory_labels, refuse_leaks
+    from ..engine.copies import check_copies
     from ..engine.models import method_class
 
     new = [recipe for folder, recipe in jobs.items() if not RunFolder(folder).exists()]
@@ -239,9 +239,7 @@ def check_splits(jobs: Mapping[Path, Recipe], dataset: Dataset, allow_leak: bool
         split = split_for(recipe, dataset)
         if not len(split.test):
             raise InputError("Runs are compared by a test, and data.holdout=0 leaves nothing to test on: leave it out.")
-        if not allow_leak:
-            refuse_leaks(recipe, split)
-        doubts.append(contradictory_labels(recipe, dataset, split))
+        doubts.append(check_copies(recipe, dataset, split, allow_leak=allow_leak))
     yield from map(Caution, list(filter(None, doubts))[:1])
 
 

@@ -206,7 +206,7 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
     from ..data import decide, open_dataset
     from ..engine.begun import recorded_decoder
     from ..engine.build import build, reading_settings, split_for
-    from ..engine.copies import contradictory_labels, refuse_leaks
+    from ..engine.copies import check_copies
     from ..engine.run import continued, split_record
     from ..machine.device import choose_device
 
@@ -229,10 +229,9 @@ def prepare(request: Request, base: Recipe, device: str, began: RunFolder | None
         else:
             dataset, split, change = continued(recipe, began, record, dataset)
             yield from [Notice(change)] if change else []
-        if not request.allow_leak and began is None:  # whoever started a run that is resumed has decided about it
-            refuse_leaks(recipe, split)
-        if began is None and not request.pretrain:
-            yield from map(Caution, filter(None, [contradictory_labels(recipe, dataset, split)]))
+        if began is None and not request.pretrain:  # whoever started a run that is resumed has decided about it
+            doubt = check_copies(recipe, dataset, split, allow_leak=request.allow_leak)
+            yield from [Caution(doubt)] if doubt else []
         return build(recipe, place, dataset, split)
 
 

@@ -41,18 +41,20 @@ def exact_groups(prints: Sequence[bytes]) -> list[list[int]]:
     return list(groups.values())
 
 
-def leaks(split: Split) -> list[tuple[int, int]]:
-    """Every test image that is a labeled one too, pixel by pixel: (position in test, first position in labeled)."""
+def leaks(split: Split, prints: Sequence[bytes] | None = None) -> list[tuple[int, int]]:
+    """Every test image that is a labeled one too, pixel by pixel: (position in test, first position in labeled).
+
+    Whoever has the digests of the labeled images, for which all of them are read, gives these `prints`.
+    """
     labeled: dict[bytes, int] = {}
-    for position, digest in enumerate(digests(split.labeled)):
+    for position, digest in enumerate(digests(split.labeled) if prints is None else prints):
         labeled.setdefault(digest, position)
     return [(position, labeled[digest]) for position, digest in enumerate(digests(split.test)) if digest in labeled]
 
 
-def contradictions(labeled: ImageSource) -> list[list[int]]:
-    """The positions of labeled images that are the same, pixel by pixel, and have different labels; by group."""
-    groups = exact_groups(digests(labeled))
-    return [group for group in groups if len(group) > 1 and len(set(labeled.labels[group].tolist())) > 1]
+def contradictions(prints: Sequence[bytes], labels: Tensor) -> list[list[int]]:
+    """The positions of labeled images that have the same digest and different labels; by group."""
+    return [group for group in exact_groups(prints) if len(group) > 1 and len(set(labels[group].tolist())) > 1]
 
 
 def near_pairs(pixels: Tensor, *, mirror: bool) -> tuple[list[Pair], float]:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
-from ..checking.duplicates import contradictions, leaks
+from ..checking.duplicates import contradictions, digests, leaks
 from ..data import Dataset, Split, Vectors
 from ..errors import InputError
 from ..recipe import Recipe
 
 
-def refuse_leaks(recipe: Recipe, split: Split) -> None:
+def check_copies(recipe: Recipe, dataset: Dataset, split: Split, *, allow_leak: bool) -> str:
+    """Refuse test images among the labeled ones, unless allowed, and say if labels contradict each other.
+
+    Both look at the digests of the labeled images, since reading all of these twice takes minutes where they are many.
+    """
+    prints = digests(split.labeled)
+    if not allow_leak:
+        refuse_leaks(recipe, split, prints)
+    return contradictory_labels(recipe, dataset, split, prints)
+
+
+def refuse_leaks(recipe: Recipe, split: Split, prints: Sequence[bytes]) -> None:
     """Test images that are trained on with their labels would make the result too good."""
-    found = leaks(split)
+    found = leaks(split, prints)
     if found:
         data = recipe.data
         if isinstance(split.test, Vectors) and recipe.features is None:
@@ -29,9 +41,9 @@ def refuse_leaks(recipe: Recipe, split: Split) -> None:
         )
 
 
-def contradictory_labels(recipe: Recipe, dataset: Dataset, split: Split) -> str:
+def contradictory_labels(recipe: Recipe, dataset: Dataset, split: Split, prints: Sequence[bytes]) -> str:
     """That labels contradict each other, if some of the same examples do."""
-    found = contradictions(split.labeled)
+    found = contradictions(prints, split.labeled.labels)
     if not found:
         return ""
     labels, positions = split.labeled.labels.tolist(), split.positions.labeled.tolist()

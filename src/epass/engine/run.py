@@ -40,7 +40,7 @@ from ..training.writer import Writer
 from ..untrusted import LARGEST_JSON, read_limited
 from .begun import check_decoder, recorded_decoder
 from .build import Experiment, build, open_examples, split_for
-from .copies import contradictory_labels, refuse_leaks
+from .copies import check_copies
 from .infer import answering_network, infer, predict
 from .keep import see_test_images
 from .models import display_names, kept_model, learned_without_labels, with_located_code
@@ -90,10 +90,9 @@ def run(
     experiment = build(recipe, place, dataset, split)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
     with closing(experiment.feed), closing(steps):
-        if not (allow_leak or decided or experiment.method.pretraining):  # where no label teaches
-            refuse_leaks(recipe, experiment.split)
-            if doubt := contradictory_labels(recipe, experiment.dataset, experiment.split):
-                warnings.warn(doubt, stacklevel=2)
+        unseen = not (allow_leak or decided or experiment.method.pretraining)  # where no label teaches
+        if unseen and (doubt := check_copies(recipe, experiment.dataset, experiment.split, allow_leak=False)):
+            warnings.warn(doubt, stacklevel=2)
         yield from (report for report in steps if report is not None)
 
 

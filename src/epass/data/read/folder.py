@@ -180,7 +180,7 @@ def _find_parts(
     if not parts or any(folder.name.lower() in LABELED for folder in folders):
         return parts, False
     others = [folder for folder in folders if folder not in parts.values()]
-    beside = [folder.name for folder in others if any(walk(folder, path, Problems()))]
+    beside = [folder.name for folder in others if not _holds_runs(folder) and any(walk(folder, path, Problems()))]
     if beside and not _are_classes(beside, path, parts):
         raise _two_ways(path, parts, f"move {quoted(beside)} elsewhere")
     if "labeled" not in parts and not beside and sorted_by_hand:
