@@ -90,8 +90,8 @@ def run(
     experiment = build(recipe, place, dataset, split)
     steps = train_steps(experiment, home, resume=resume, force=force, command=command, stop=stop)
     with closing(experiment.feed), closing(steps):
-        unseen = not (allow_leak or decided or experiment.method.pretraining)  # where no label teaches
-        if unseen and (doubt := check_copies(recipe, experiment.dataset, experiment.split, allow_leak=False)):
+        unchecked = not (allow_leak or decided or experiment.method.pretraining)  # where no label teaches
+        if unchecked and (doubt := check_copies(recipe, experiment.dataset, experiment.split, allow_leak=False)):
             warnings.warn(doubt, stacklevel=2)
         yield from (report for report in steps if report is not None)
 
