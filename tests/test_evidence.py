@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
@@ -13,6 +14,7 @@ import pytest
 
 from epass.cli import main
 from epass.machine.signals import Stop, Terminated
+from epass.recipe import parse_setting, read_recipe
 from epass.runs import load_run
 
 STEPS = 12
@@ -197,3 +199,14 @@ def test_the_list_names_recipes_and_tables_that_exist() -> None:
     for entry in listed:
         assert entry.after is None or entry.after in names
         assert entry.command[4] in builtin_recipes()
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("svhn_fast-rotnet", "svhn-rotnet-20k"), ("svhn_fast-simmatch", "svhn-simmatch-after-rotnet")]
+)
+def test_the_fast_recipe_is_what_was_measured(name: str, table: str) -> None:
+    """`report_every` may say more often how it goes."""
+    entry = tomllib.loads((evidence.RESULTS / "runs.toml").read_text(encoding="utf-8"))[table]
+    made = {"data.name": entry["data"], "data.labels": entry["labels"], "plan.steps": entry["steps"]}
+    made |= dict(parse_setting(setting) for setting in entry["set"])
+    assert read_recipe(entry["recipe"]).with_settings(made).flat() == read_recipe(name).flat()
