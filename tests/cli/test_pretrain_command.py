@@ -36,6 +36,15 @@ def test_from_images_alone_to_a_run_that_starts_there(epass: Epass) -> None:
     assert "projector" not in tomllib.loads(Path("runs/digits-fixmatch-pretrained-0/recipe.toml").read_text())
 
 
+def test_what_follows_a_recipe_of_known_data_is_its_method(epass: Epass) -> None:
+    answer = pretrain(epass, "--recipe", "digits-moco")
+    assert answer.out.endswith("Next: epass train digits --recipe digits-simmatch --from pre\n")
+    copied = Path("pre/recipe.toml").read_text()
+    Path("mine-moco.toml").write_text(copied)
+    answer = epass("pretrain", "--recipe", "mine-moco.toml", "--steps", "2", "--out", "mine")
+    assert answer.out.endswith("Next: epass train digits --from mine\n")
+
+
 def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -> None:
     random = np.random.default_rng(0)
     upright = random.integers(0, 90, (200, 8, 8), dtype=np.uint8) + np.linspace(160, 0, 8).astype(np.uint8)[:, None]

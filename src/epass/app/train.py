@@ -19,6 +19,7 @@ from ..loggers import Logger, logged, make_loggers
 from ..machine.launch import all_or_none, devices_asked, is_first_process, join_processes, restarts
 from ..machine.signals import Stopped
 from ..recipe import Recipe, read_recipe
+from ..recipes import builtin_recipes
 from ..runs import RunFolder, load_run
 from .budget import (
     Budget,
@@ -35,6 +36,7 @@ from .continued import carried_over, introduce
 from .doubts import doubts_about
 from .events import Caution, Event, Notice, Plan, Progress, Result, with_arguments_of
 from .features import embedded
+from .flags import DEFAULT_METHOD
 from .guard import guard_facts, guarded
 from .plan import plan_facts, result_facts
 from .report import describe_runs
@@ -130,7 +132,7 @@ def train_one(request: Request, given: Recipe | None = None) -> Iterator[Event]:
             if beside:
                 yield from guarded(experiment, home, request)
         if is_first_process():
-            yield from finish(experiment, home)
+            yield from finish(experiment, home, request.recipe)
         else:
             yield Result()
     except KeyboardInterrupt as interrupt:
@@ -352,8 +354,8 @@ class Clock:
             yield from map(Caution, report.alarms)
 
 
-def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
-    """Write the page and say what came out."""
+def finish(experiment: Experiment, home: RunFolder, named: str | None) -> Iterator[Event]:
+    """Write the page and say what came out, and what to do next; `named` is the recipe that was asked for."""
     from ..report import group_runs, warnings_of, write_page
 
     finished = load_run(home.path)
@@ -364,7 +366,9 @@ def finish(experiment: Experiment, home: RunFolder) -> Iterator[Event]:
         yield from map(Caution, warnings_of(group_runs([finished])))
     following = ["predict", str(home.path), "PHOTOS", *trust_flags()]
     if finished.pretraining:
-        following = ["train", str(experiment.recipe.data["name"]), "--from", str(home.path)]
+        of_same_data = f"{(named or '').partition('-')[0]}-{DEFAULT_METHOD}"
+        recipe = ["--recipe", of_same_data] if of_same_data in builtin_recipes() else []
+        following = ["train", str(experiment.recipe.data["name"]), *recipe, "--from", str(home.path)]
     yield Result(
         "Results",
         result_facts(finished, page),
