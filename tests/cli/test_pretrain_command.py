@@ -65,6 +65,7 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
 
     answer = epass("pretrain", "plain.npz", *short, *size, "--out", "no")
     assert answer.code == 0
+    assert "  loss 1.386  turns found 25 %  test error " in answer.out
     idle, untested = load_run("no").results["alarms"]
     assert idle.startswith("this model finds the turn of 25 %")
     assert untested.startswith("No test image is of 3: ")

@@ -185,7 +185,8 @@ def describe(values: Mapping[str, float]) -> str:
     """The numbers of a report that tell whether it is going well."""
     parts = [f"{name.removeprefix('loss_')} {value:.3f}" for name, value in values.items() if name.startswith("loss_")]
     words = [f"loss {values['loss']:.3f}" + (f" ({', '.join(parts)})" if len(parts) > 1 else "")]
-    words += [f"{name} {percent(values[name], 0)}" for name in ("coverage", "quality") if name in values]
+    shares = (name for name in ("coverage", "quality", "turns_found") if name in values)
+    words += [f"{name.replace('_', ' ')} {percent(values[name], 0)}" for name in shares]
     if "test_error" in values:
         words.append(f"test error {percent(values['test_error'], 1)}")
     return "  ".join(words)
