@@ -26,7 +26,7 @@ from threading import Timer
 from typing import Any
 from urllib.parse import urlsplit
 
-from epass.data.read.given_labels import find_labels
+from epass.data.read.given_labels import find_labels, own_table
 from epass.labeling import journal
 from epass.labeling import project as labeling
 from epass.labeling.project import Change, Project
@@ -77,7 +77,7 @@ def make_photos(place: Path) -> Path:
 
 def differ_from_table(folder: Path, labels: Iterable[tuple[str, str]]) -> int:
     """How many images have another label in labels.csv than these."""
-    given = find_labels(folder)
+    given = find_labels(own_table(folder))
     rows = {name: label for name, (label, _) in given.rows.items()} if given else {}
     return sum(rows.get(name, "") != label for name, label in labels)
 

@@ -13,7 +13,9 @@ from epass.checking import Findings, as_values, examine, facts, leaks, verdict, 
 from epass.checking.duplicates import contradictions, digests, exact_groups
 from epass.checking.findings import assign, constant_images
 from epass.data import Dataset, Images, divide, from_arrays, open_dataset, survey_arrays, survey_folder
+from epass.engine.copies import check_copies
 from epass.errors import InputError
+from epass.recipe import read_recipe
 
 CLASSES = ["cat", "dog"]
 
@@ -152,6 +154,17 @@ def test_contradictions_are_exact_copies_with_other_labels() -> None:
     prints = digests(Images(train, labels))
     assert contradictions(prints, labels) == [[2, 5, 8]]  # those of 3 and 11 agree, and 9 is only like 4
     assert contradictions(prints[:5], labels[:5]) == []
+
+
+def test_copies_are_shown_by_a_check_that_reads_the_images_as_training_does() -> None:
+    train = photos(8)
+    train[3] = train[0]
+    dataset = made(train, [0, 1] * 4, photos(4, seed=1))
+    recipe = read_recipe("digits-simmatch").with_settings({"data.name": "wide.npz", "data.image_size": 16})
+    doubt = check_copies(recipe, dataset, divide(dataset, labels=None, seed=0), allow_leak=False)
+    assert doubt.endswith(
+        "'train 0' (cat) and 'train 3' (dog): correct them (epass check wide.npz --image-size 16 lists all)."
+    )
 
 
 def test_the_digits_have_no_leaks() -> None:

@@ -62,6 +62,7 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
     assert "best on test" not in answer.out
     assert load_run("up").results["alarms"] == []
     assert epass("report", "up", "--no-maps").err == ""
+    assert epass("evaluate", "up").err == ""
 
     answer = epass("pretrain", "plain.npz", *short, *size, "--out", "no")
     assert answer.code == 0

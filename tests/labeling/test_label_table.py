@@ -51,6 +51,17 @@ def test_answers_that_the_table_lacks_are_written_without_another_answer(
     project.close()
 
 
+def test_a_table_in_capital_letters_is_read_and_written_not_hidden_by_another(tmp_path: Path) -> None:
+    folder = make(tmp_path / "photos")
+    (folder / "Labels.CSV").write_text("path,label\n1.png,sea\n", encoding="utf-8")
+    project = opened(folder)
+    assert labels(project) == {"1.png": "sea"}
+    say(project, 0, 0)
+    project.close()
+    assert not (folder / "labels.csv").exists()
+    assert as_trained(folder) == labels(project) == {"0.png": "sea", "1.png": "sea"}
+
+
 def test_the_table_is_written_soon_and_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LATE", 0.01)
     folder = make(tmp_path / "photos")

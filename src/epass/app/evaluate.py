@@ -48,7 +48,8 @@ def evaluate(
     place, run = choose_device(device), Path(run)
     net, model = load_model(run)
     thing = kind_of(model)
-    for name in extensions.names_in([(load_run(run).recipe.get("plan") or {}).get("scores")]):
+    tested = load_run(run)
+    for name in extensions.names_in([(tested.recipe.get("plan") or {}).get("scores")]):
         if extensions.located(name) in extensions.trusted():
             use_scores([name])
         else:
@@ -75,7 +76,7 @@ def evaluate(
     asked, examples, scale = known or (ready(net, place), test, scale)
     logits = predict(asked.to(place), examples, scale, place)
     scores = score(logits, test.labels)
-    found = find_doubts(logits, test.labels, model["classes"])
+    found = find_doubts(logits, test.labels, model["classes"], start=tested.pretraining)
     yield from map(Caution, found)
     facts = {SCORES[key].name: SCORES[key].text(value) for key, value in scores.items()}
     values = {"run": str(run), "data": dataset.name, "images": len(test), "scores": scores, "alarms": found}

@@ -125,7 +125,7 @@ def _book_of_folder(folder: Path) -> Book:
     from ..data.read.ways import Ways
 
     table = own_table(folder)
-    if table.exists() and find_labels(folder) is None:
+    if table.exists() and find_labels(table) is None:
         raise of_something_else(table)
     listing = list_folder(folder, labels_needed=False)
     texts = [listing.classes[number] if number >= 0 else "" for number in listing.labels]

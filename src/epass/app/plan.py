@@ -134,15 +134,16 @@ def result_facts(run: Run, page: Path | None) -> dict[str, str]:
     """The outcome of a run, by name; without a test there is no `page`."""
     from ..evaluation import SCORES
 
-    results: dict[str, Any] = run.results or {}
-    model = {"time": duration(results["seconds"]), "model": str(run.path / "model.safetensors")}
+    assert run.results is not None
+    results, written = run.results, {} if page is None else {"page": str(page)}
+    ending = {"time": duration(results["seconds"]), **written, "model": str(run.path / "model.safetensors")}
     if page is None:
-        return model
+        return ending
     last, best, chosen = results["last"], results["best_on_test"], results.get("validation_selected")
     error, selected = SCORES["error"].text, {}
     if run.pretraining:
         means = f"{error(last['error'])} test error, which says little of what a method makes of this start"
-        return {"nearest class means": means, "time": model["time"], "page": str(page), "model": model["model"]}
+        return {"nearest class means": means, **ending}
     if chosen is not None:
         selected["test error, validation selected"] = (
             f"{error(chosen['error'])} at step {chosen['step']:,}, of the lowest error on the "
@@ -158,9 +159,7 @@ def result_facts(run: Run, page: Path | None) -> dict[str, str]:
             for score in SCORES.values()
             if score.place != "list" and score.key in last
         },
-        "time": model["time"],
-        "page": str(page),
-        "model": model["model"],
+        **ending,
     }
 
 

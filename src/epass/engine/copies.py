@@ -26,18 +26,16 @@ def refuse_leaks(recipe: Recipe, split: Split, prints: Sequence[bytes]) -> None:
     """Test images that are trained on with their labels would make the result too good."""
     found = leaks(split, prints)
     if found:
-        data = recipe.data
         if isinstance(split.test, Vectors) and recipe.features is None:
             raise InputError(
                 f"{len(found):,} of {len(split.test):,} test vectors are among the labeled ones: remove them or train "
                 "all the same with --allow-leak."
             )
-        command = ["epass", "check", str(data["name"]), "--seed", str(recipe.seed)]
-        for flag, key in (("--labels", "labels"), ("--image-size", "image_size")):
-            command += [flag, str(data[key])] if key in data else []
+        labels = ["--labels", str(recipe.data["labels"])] if "labels" in recipe.data else []
+        command = check_command(recipe, "--seed", str(recipe.seed), *labels)
         raise InputError(
             f"{len(found):,} of {len(split.test):,} test images are among the labeled ones: remove them "
-            f"(see {shlex.join(command)}) or train all the same with --allow-leak."
+            f"(see {command}) or train all the same with --allow-leak."
         )
 
 
@@ -55,10 +53,15 @@ def contradictory_labels(recipe: Recipe, dataset: Dataset, split: Split, prints:
         return f"'{names[number] if names else f'train {number}'}' ({split.classes[label]})"
 
     vectors = isinstance(split.labeled, Vectors) and recipe.features is None
-    things, where = "images", f" ({shlex.join(['epass', 'check', str(recipe.data['name'])])} lists all)"
-    if vectors:
-        things, where = "vectors", ""
+    things, where = ("vectors", "") if vectors else ("images", f" ({check_command(recipe)} lists all)")
     return (
         f"{sum(map(len, found)):,} labeled {things} have an exact copy with another label, such as {describe(*one)} "
         f"and {describe(*other)}: correct them{where}."
     )
+
+
+def check_command(recipe: Recipe, *said: str) -> str:
+    """The command that looks at the images of a recipe, as large as they are read."""
+    data = recipe.data
+    size = ["--image-size", str(data["image_size"])] if "image_size" in data else []
+    return shlex.join(["epass", "check", str(data["name"]), *said, *size])

@@ -17,15 +17,7 @@ from torch import Tensor, nn
 from ..data import Dataset, Split, concatenate, cut, decoder_of, find_recorded, split_text
 from ..data.stream.decoder import DEVICE
 from ..errors import InputError
-from ..evaluation import (
-    find_alarms,
-    find_doubts,
-    find_idle_start,
-    find_swallowing,
-    find_untested,
-    open_set_accuracy,
-    score,
-)
+from ..evaluation import find_alarms, find_doubts, find_swallowing, open_set_accuracy, score
 from ..evaluation.alarms import EARLIEST, EARLY
 from ..machine.device import choose_device, device_name
 from ..machine.distributed import alone, bytes_of_first_rank, first_rank_says, of_first_rank, on_first_rank, rank
@@ -194,11 +186,8 @@ class Training:
         if early or untested or step == experiment.plan.steps or self.alarmed:
             return ()
         who = display_names(experiment.recipe)[experiment.recipe.method["name"]]
-        when = f"{who} after {step:,} steps"
-        if experiment.method.pretraining:
-            found = find_idle_start(row, when)
-        else:
-            found = find_alarms(answers, experiment.split.test.labels, when, row)
+        labels, start = experiment.split.test.labels, experiment.method.pretraining
+        found = find_alarms(answers, labels, f"{who} after {step:,} steps", row, start=start)
         if row.get("used_by_class"):
             found += find_swallowing(row, experiment.split.classes, who)
         self.alarmed = bool(found)
@@ -372,11 +361,8 @@ def finish(
         raise InputError(f"'{home.path / METRICS}' is damaged: it holds no test of the run.")
     best = min(measured, key=lambda row: row["test_error"])
     results = results_of(experiment.split, tested.scores, best, steps=steps, seconds=rows[-1]["seconds"])
-    classes = experiment.split.classes
-    if experiment.method.pretraining:
-        results["alarms"] = find_idle_start(rows[-1]) + find_untested(test.labels, classes)
-    else:
-        results["alarms"] = find_doubts(tested.answers, test.labels, classes, row=rows[-1])
+    classes, start = experiment.split.classes, experiment.method.pretraining
+    results["alarms"] = find_doubts(tested.answers, test.labels, classes, row=rows[-1], start=start)
     if experiment.split.validation is not None:  # few images are often equally right: the last of such steps counts
         chosen = min(reversed(measured), key=lambda row: row["valid_error"])
         selected = {"step": chosen["step"], "error": chosen["test_error"], "valid_error": chosen["valid_error"]}

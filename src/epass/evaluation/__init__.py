@@ -1,6 +1,6 @@
 """How good are these logits? Pure functions of (logits, labels), and of what they say about two models."""
 
-from .alarms import find_alarms, find_doubts, find_idle_start, find_swallowing, find_untested
+from .alarms import find_alarms, find_doubts, find_swallowing, find_untested
 from .bootstrap import paired_interval
 from .calibration import Reliability, bin_by_confidence, reliability
 from .confusion import confusion
@@ -22,7 +22,6 @@ __all__ = [
     "cross_fit_temperature",
     "find_alarms",
     "find_doubts",
-    "find_idle_start",
     "find_swallowing",
     "find_untested",
     "fit_temperature",

@@ -24,12 +24,20 @@ FIRST = "learning from the images alone first ('epass pretrain --method rotnet',
 
 
 def find_alarms(
-    logits: ArrayLike, labels: ArrayLike, who: str = "this model", row: Mapping[str, Any] | None = None
+    logits: ArrayLike,
+    labels: ArrayLike,
+    who: str = "this model",
+    row: Mapping[str, Any] | None = None,
+    *,
+    start: bool = False,
 ) -> list[str]:
     """What has to be said about the answers (N, C) to images with these labels (N,); nothing where all is well.
 
-    `row` of the metrics, which belongs to these answers, may know why.
+    `row` of the metrics, which belongs to these answers, may know why. A `start` for others, learned without labels, is
+    judged by that row alone.
     """
+    if start:
+        return _find_idle(row or {}, who)
     predicted = np.asarray(logits).argmax(axis=1)
     counts, images = count_classes(np.asarray(labels), predicted, logits.shape[1]), len(predicted)
     found = []
@@ -51,12 +59,14 @@ def find_doubts(
     classes: Sequence[str],
     who: str = "this model",
     row: Mapping[str, Any] | None = None,
+    *,
+    start: bool = False,
 ) -> list[str]:
     """What has to be said about the test of a finished model: its alarms, and which classes it says nothing about."""
-    return find_alarms(logits, labels, who, row) + find_untested(labels, classes)
+    return find_alarms(logits, labels, who, row, start=start) + find_untested(labels, classes)
 
 
-def find_idle_start(row: Mapping[str, Any], who: str = "this model") -> list[str]:
+def _find_idle(row: Mapping[str, Any], who: str) -> list[str]:
     """That a pre-training learned nothing, as far as a row of its metrics tells.
 
     How well its features name classes tells little: those of RotNet may be worse than chance, and a good start.

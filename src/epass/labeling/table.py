@@ -9,7 +9,7 @@ from posixpath import normpath
 from typing import Any
 
 from ..app.label_files import FILE, Book, Sheet, path_at, read_sheet
-from ..data.read.given_labels import LABELS, find_labels, of_something_else
+from ..data.read.given_labels import find_labels, of_something_else, own_table
 from ..data.read.ways import Ways
 from ..errors import InputError
 from ..files import write_atomically
@@ -23,7 +23,7 @@ class LabelTable:
     def __init__(self, folder: Path, home: Path, known: Collection[str]) -> None:
         """The `known` are the images in the folder."""
         self._known = known
-        self.path, self._memory = folder / LABELS, home / "table.json"
+        self.path, self._memory = own_table(folder), home / "table.json"
         self._sheet, self._names = Sheet(["path", "label"]), list[str]()
         self._seen: tuple[int, ...] | None = None
         self._foreign = False  # somebody else wrote it last
@@ -42,7 +42,7 @@ class LabelTable:
         if self.path.is_symlink():
             raise InputError(f"'{self.path}' is a link: put the table itself there.")
         seen = self._signature()
-        given = find_labels(self.path.parent)
+        given = find_labels(self.path)
         if given is None:
             raise of_something_else(self.path)
         sheet = read_sheet(self.path)
@@ -77,7 +77,7 @@ class LabelTable:
         before, now = self._digest(), sha256(content).hexdigest()
         if before != now:
             if self._foreign:
-                write_atomically(self.path.with_name(f"{LABELS}.bak"), self.path.read_bytes())
+                write_atomically(self.path.with_name(f"{self.path.name}.bak"), self.path.read_bytes())
                 self._foreign = False
             said = {name: label for name, label in labels.items() if label}
             write_atomically(self._memory, seal({"n": n, "before": before, "now": now, "labels": said}))

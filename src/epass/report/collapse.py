@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation import find_doubts, find_idle_start, find_swallowing, find_untested
+from ..evaluation import find_doubts, find_swallowing
 from ..evaluation.alarms import EARLIEST
 from ..runs import Run
 from .summary import Group, number, seed_of
@@ -29,10 +29,7 @@ def _warnings(run: Run, name: str) -> list[str]:
     last = run.metrics[-1] if run.metrics else None
     classes, found = (run.model or {}).get("classes") or [], list[str]()
     if run.predictions is not None:
-        if run.pretraining:
-            found += find_idle_start(last or {}, name) + find_untested(run.predictions.labels, classes)
-        else:
-            found += find_doubts(*run.predictions, classes, who=name, row=last)
+        found += find_doubts(*run.predictions, classes, who=name, row=last, start=run.pretraining)
     coverage = [value for row in run.metrics if (value := number(row, "coverage")) is not None]
     if lost := lost_coverage(coverage):
         found.append(

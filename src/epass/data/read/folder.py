@@ -58,8 +58,9 @@ def list_folder(path: Path, *, labels_needed: bool = True) -> Listing:
 
     Classes and images are in the order of their paths, so it does not matter which file system they lie on.
     """
-    given = find_labels(path)
-    if given is None and (table := own_table(path)).is_file():
+    table = own_table(path)
+    given = find_labels(table)
+    if given is None and table.is_file():
         entries = _entries(path, path, Problems())
         folders = [entry for entry, is_folder in entries if is_folder]
         if len(folders) < len(entries) and not any(folder.name.lower() in ROLES for folder in folders):
@@ -87,7 +88,8 @@ def list_layout(
                 f"The images in '{path}' have no classes: give every class a folder, or let 'epass suggest {path}' say "
                 "which ones to label."
             )
-    in_no_folder = [] if sorted_by_hand else loose
+    passed_by = parts and not beside and not {"labeled", "unlabeled"}.isdisjoint(parts)
+    in_no_folder = [] if sorted_by_hand or passed_by else loose
     classes, train, labels = _list_training(path, parts, beside, in_no_folder, problems)
     taken = taken_for({role: as_text(folder.name) for role, folder in parts.items()})
     if beside:
@@ -115,7 +117,7 @@ def list_layout(
     if "test" not in parts:
         validation, test = ([], []), validation
     unused = [folder for folder in folders if folder not in parts.values()] if parts and not beside else []
-    left = len(loose) if parts and not (loose and loose[0] in train) else 0
+    left = len(loose) - len(in_no_folder) if parts else 0
     return Listing(
         name,
         root,
@@ -138,7 +140,7 @@ def _list_training(
 ) -> tuple[list[str], list[Place], list[int]]:
     """As `list_classes`, with the unlabeled images behind.
 
-    The classes may lie `beside` the parts; `loose` are images that may lie in no folder.
+    The classes may lie `beside` the parts; `loose` are unlabeled images in no folder.
     """
     classes: list[str] = []
     train: list[Place] = []
@@ -152,9 +154,9 @@ def _list_training(
     if "unlabeled" in parts:
         unlabeled = list(walk(parts["unlabeled"], path, problems))
         _check_open(parts["unlabeled"], problems)
-    if beside or (parts and not {"labeled", "unlabeled"} & {*parts}):
+    if parts:
         unlabeled += loose
-    elif not parts and loose:
+    elif loose:
         unlabeled = list(walk(path, path, problems))
     return classes, train + unlabeled, labels + [-1] * len(unlabeled)
 

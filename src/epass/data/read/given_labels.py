@@ -64,9 +64,8 @@ def own_table(folder: Path) -> Path:
     return path
 
 
-def find_labels(folder: Path) -> GivenLabels | None:
-    """The labels in a folder's own table, if there is one with a column of paths and one of labels."""
-    path = own_table(folder)
+def find_labels(path: Path) -> GivenLabels | None:
+    """The labels in a folder's own table at `path`, if there is one with a column of paths and one of labels."""
     if not path.is_file():
         return None
     table = open_table(path)
