@@ -70,6 +70,7 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
     idle, untested = load_run("no").results["alarms"]
     assert idle.startswith("this model finds the turn of 25 %")
     assert untested.startswith("No test image is of 3: ")
+    assert epass("evaluate", "no").err == f"Warning: {untested}\n"  # which knows nothing of turns
     first, *others = answer.err.splitlines()
     assert first.startswith("Warning: RotNet after 200 steps finds the turn of 25 %")
     assert [line[:39] for line in others] == [

@@ -51,6 +51,12 @@ def test_images_in_no_class_folder_get_the_labels_of_a_table(make: Make) -> None
     assert survey_folder(folder).dataset.classes == ("cat", "dog")
 
 
+def test_images_beside_the_parts_are_not_used_beside_a_table_either(make: Make) -> None:
+    folder = make("labeled/a/1.png", "labeled/b/2.png", "3.png", labels="path,label\nlabeled/b/2.png,c\n")
+    assert labels_of(folder) == {"labeled/a/1.png": "a", "labeled/b/2.png": "c"}
+    assert open_dataset(str(folder)).unused == ("1 image beside the folders",)
+
+
 def test_runs_beside_unlabeled_images_are_no_classes(make: Make) -> None:
     folder = make(
         "unlabeled/1.png",
