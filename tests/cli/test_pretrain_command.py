@@ -62,7 +62,6 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
     assert "best on test" not in answer.out
     assert load_run("up").results["alarms"] == []
     assert epass("report", "up", "--no-maps").err == ""
-    assert epass("evaluate", "up").err == ""
 
     answer = epass("pretrain", "plain.npz", *short, *size, "--out", "no")
     assert answer.code == 0
@@ -70,7 +69,10 @@ def test_a_start_is_judged_by_what_it_learned_not_by_its_classes(epass: Epass) -
     idle, untested = load_run("no").results["alarms"]
     assert idle.startswith("this model finds the turn of 25 %")
     assert untested.startswith("No test image is of 3: ")
-    assert epass("evaluate", "no").err == f"Warning: {untested}\n"  # which knows nothing of turns
+    alike = np.full((20, 8, 8), 230, dtype=np.uint8)  # of which one class is named for all: a quarter is right
+    np.savez("alike.npz", train_images=alike, train_labels=[0, 1, 2, 3] * 5)
+    tested = epass("evaluate", "no", "--data", "alike.npz")
+    assert (tested.code, tested.err) == (0, "")
     first, *others = answer.err.splitlines()
     assert first.startswith("Warning: RotNet after 200 steps finds the turn of 25 %")
     assert [line[:39] for line in others] == [
